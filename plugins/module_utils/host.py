@@ -1,0 +1,92 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The few functions that touch the machine: read, write atomically, run. Everything that decides is elsewhere and pure."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+
+class HostError(Exception):
+    """An expected failure on this machine; its text is the message for the user."""
+
+
+@dataclass(frozen=True)
+class Completed:
+    """argv, exit status, and decoded output of a command that ran to its end."""
+
+    argv: tuple[str, ...]
+    rc: int
+    stdout: str
+    stderr: str
+
+    def message(self) -> str:
+        """The command and the last line it said, for an error text."""
+        said = (self.stderr.strip() or self.stdout.strip() or "no output").splitlines()[-1]
+        return f"{' '.join(self.argv)}: exit {self.rc}: {said}"
+
+
+def run(argv: Sequence[str], timeout: float = 60.0, check: bool = True, env: dict[str, str] | None = None) -> Completed:
+    """Run argv (never through a shell) in the C locale; timeout in seconds.
+
+    Raises HostError when the program is missing, does not end in time or, with check, exits non-zero.
+    """
+    environment = {**os.environ, "LC_ALL": "C", **(env or {})}
+    try:
+        done = subprocess.run(
+            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout, env=environment, check=False
+        )
+    except FileNotFoundError as error:
+        raise HostError(f"{argv[0]} is not installed on this machine") from error
+    except subprocess.TimeoutExpired as error:
+        raise HostError(f"{' '.join(argv)} did not end within {timeout:g} s") from error
+    completed = Completed(tuple(argv), done.returncode, done.stdout, done.stderr)
+    if check and completed.rc != 0:
+        raise HostError(completed.message())
+    return completed
+
+
+def read_text(path: str | Path) -> str | None:
+    """The file's text, or None when it is absent. Raises HostError when it is there but cannot be read."""
+    try:
+        return Path(path).read_text(encoding="utf-8", errors="replace")
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+
+def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
+    """Replace the file atomically (temporary file beside it, fsync, rename); parents are made. Raises HostError."""
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, name = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
+        try:
+            with os.fdopen(descriptor, "w", encoding="utf-8") as handle:
+                os.fchmod(handle.fileno(), mode)
+                handle.write(text)
+                handle.flush()
+                os.fsync(handle.fileno())
+            os.replace(name, target)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+        sync_directory(target.parent)
+    except OSError as error:
+        raise HostError(f"cannot write {path}: {error.strerror}") from error
+
+
+def sync_directory(path: str | Path) -> None:
+    """fsync a directory, so that a rename in it survives a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
