@@ -8,14 +8,76 @@ PYTHON ?= python3
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
+SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report plan.py host.py)
 export PATH := $(BIN):$(PATH)
 
-.PHONY: help setup
+# The tests have a lab of their own beside the one of `make demo`.
+TEST_LAB := LAB_INSTANCE=test lab/ctl
+
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults molecule shapes test-full clean
+
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 18
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
 setup: $(VENV)/.done ## Virtual environment with everything pinned, this checkout linked into it as gb10.ring
 
 $(VENV)/.done: requirements.txt requirements-dev.txt tools/setup-venv
 	PYTHON=$(PYTHON) tools/setup-venv $(VENV) $(WHEELS)
 	touch $@
+
+lab-deps: setup # The Debian packages that the lab needs on this machine; installs only the missing ones
+	@lab/host-packages
+
+lab-base: lab-deps
+	@lab/ctl base
+
+lab-up: lab-base ## Boot the lab: three nodes, their cables, the S3 server with a checkpoint in it
+	lab/ctl up
+
+lab-down: ## Stop the lab and remove what it left
+	lab/ctl down
+
+demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving engine
+	lab/ctl exec -- $(SITE)
+	@lab/ctl status --look
+
+test: lint unit sanity lab-test faults shapes molecule ## Every check, in under 25 minutes on two cores
+
+lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
+	ruff check .
+	ruff format --check .
+	mypy $(PURE)
+	mypy lab
+	yamllint .
+	python tools/role_readme.py --check
+	ansible-lint --offline -q
+	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
+	antsibull-changelog lint
+
+sanity: setup ## ansible-test sanity
+	tools/sanity $(CURDIR)/.cache/sanity
+
+unit: setup ## Unit tests: pure tables, modules on file trees, loopback servers
+	pytest -q tests/unit
+
+lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by side
+	pytest -q tests/lab/test_lab.py
+
+faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run, each with its cure and the run after it
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_dry_run.py tests/lab/test_faults.py
+
+shapes: lab-base ## Fabric of a ring of four and of a pair
+	trap '$(TEST_LAB) down' EXIT; \
+	$(TEST_LAB) up --nodes 4 --no-checkpoint; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
+	$(TEST_LAB) down; \
+	$(TEST_LAB) up --nodes 2 --shape pair --no-checkpoint; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/pair.yml
+
+molecule: lab-base ## The whole site: dry run on fresh nodes, apply, apply again, look at the machines
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- molecule test -s site
+
+test-full: test ## What takes longer than `make test` may; nothing yet
+
+clean: ## Stop the lab and remove everything that the targets made in this checkout
+	for lab in default test; do if [ -d .lab/$$lab ]; then LAB_INSTANCE=$$lab lab/ctl down; fi; done
+	rm -rf .lab .venv .cache .ansible reports

@@ -1,5 +1,5 @@
 # Copyright: gb10.ring contributors
-# GNU General Public License v3.0 or later (see LICENSE)
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One check of one node, in the shape that every report of the collection uses."""
 

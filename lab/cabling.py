@@ -1,0 +1,188 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which port is cabled to which, and what a cut, a swap or a node without power changes. Pure.
+
+A cable carries both rails of a port. A leg is two veth pairs whose far ends meet in a bridge of the namespace `cables`: a port
+keeps its netdev and its settings while its cable is cut, and loses its carrier only, as on the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass, replace
+
+from .instance import MAX_NODES, LabError, node_name
+
+SHAPES = ("ring", "pair", "switch")
+# netdev of (port, rail): NVIDIA connect-three-sparks README
+NETDEVS = {
+    (0, 0): "enp1s0f0np0",
+    (0, 1): "enP2p1s0f0np0",
+    (1, 0): "enp1s0f1np1",
+    (1, 1): "enP2p1s0f1np1",
+}
+RAILS = (0, 1)
+SWITCH_PORT = 1  # the port that NVIDIA's multi-sparks-through-switch README cables
+
+
+@dataclass(frozen=True, order=True)
+class Port:
+    """A QSFP cage of a node."""
+
+    node: int
+    number: int
+
+    def __str__(self) -> str:
+        return f"{node_name(self.node)}:{self.number}"
+
+    def link(self, rail: int) -> str:
+        """Name of the far end of the port's veth pair, in the namespace `cables`."""
+        return f"n{self.node}p{self.number}r{rail}"
+
+    @classmethod
+    def parse(cls, text: str) -> Port:
+        found = re.fullmatch(r"spark([1-8]):([01])", text)
+        if not found:
+            raise LabError(f"port {text!r}: NODE:PORT is expected, for example spark1:0")
+        return cls(int(found[1]), int(found[2]))
+
+
+@dataclass(frozen=True)
+class State:
+    """What the instance is and how it is cabled now; kept as JSON in the instance's folder."""
+
+    shape: str
+    nodes: int
+    data_mib: int
+    plugs: tuple[tuple[Port, str], ...]  # which cable is in which port
+    cut: frozenset[str] = frozenset()
+    off: frozenset[int] = frozenset()  # nodes without power
+
+    def ports(self) -> list[Port]:
+        return [Port(node, number) for node in self.numbers() for number in (0, 1)]
+
+    def numbers(self) -> range:
+        return range(1, self.nodes + 1)
+
+    def names(self) -> list[str]:
+        return [node_name(number) for number in self.numbers()]
+
+    def cables(self) -> dict[str, tuple[Port, ...]]:
+        ends: dict[str, tuple[Port, ...]] = {}
+        for port, cable in self.plugs:
+            ends[cable] = (*ends.get(cable, ()), port)
+        return ends
+
+    def bridge(self, cable: str, rail: int) -> str:
+        return f"{'switch' if self.shape == 'switch' else cable}r{rail}"
+
+    def bridges(self) -> list[str]:
+        return sorted({self.bridge(cable, rail) for cable in self.cables() for rail in RAILS})
+
+    def carries(self, cable: str) -> bool:
+        """Whether the cable gives its ends a carrier: not cut, and power on at every end."""
+        return cable not in self.cut and not any(port.node in self.off for port in self.cables()[cable])
+
+    def to_json(self) -> str:
+        content = {
+            "shape": self.shape,
+            "nodes": self.nodes,
+            "data_mib": self.data_mib,
+            "plugs": {str(port): cable for port, cable in self.plugs},
+            "cut": sorted(self.cut),
+            "off": sorted(self.off),
+        }
+        return json.dumps(content, indent=1) + "\n"
+
+    @classmethod
+    def from_json(cls, text: str) -> State:
+        content = json.loads(text)
+        plugs = tuple((Port.parse(port), cable) for port, cable in content["plugs"].items())
+        cut, off = frozenset(content["cut"]), frozenset(content["off"])
+        return cls(content["shape"], content["nodes"], content["data_mib"], plugs, cut, off)
+
+
+def plan(shape: str, nodes: int, data_mib: int) -> State:
+    """The factory cabling of a shape. Raises LabError for a size that the shape cannot have."""
+    if shape not in SHAPES:
+        raise LabError(f"shape {shape!r}: one of {', '.join(SHAPES)} is expected")
+    if shape == "pair" and nodes != 2:
+        raise LabError(f"a pair has 2 nodes, not {nodes}")
+    if not 2 <= nodes <= MAX_NODES:
+        raise LabError(f"{nodes} nodes: 2 to {MAX_NODES} are expected")
+    plugs: dict[Port, str] = {}
+    if shape == "pair":  # NVIDIA connect-two-sparks README: the same port on both
+        plugs = {Port(1, 0): "cable1", Port(2, 0): "cable1"}
+    elif shape == "switch":
+        plugs = {Port(node, SWITCH_PORT): f"cable{node}" for node in range(1, nodes + 1)}
+    else:
+        for node in range(1, nodes + 1):
+            plugs[Port(node, 0)] = plugs[Port(node % nodes + 1, 1)] = f"cable{node}"
+    return State(shape, nodes, data_mib, tuple(sorted(plugs.items())))
+
+
+def resolve(state: State, text: str) -> str:
+    """The cable that text names: by its own name, or by a port that it is plugged into."""
+    if text in state.cables():
+        return text
+    if ":" not in text:
+        raise LabError(f"cable {text!r}: one of {', '.join(state.cables())}, or NODE:PORT, is expected")
+    cable = dict(state.plugs).get(Port.parse(text))
+    if cable is None:
+        raise LabError(f"no cable is plugged into {text}")
+    return cable
+
+
+def set_cut(state: State, cable: str, cut: bool) -> State:
+    return replace(state, cut=state.cut | {cable} if cut else state.cut - {cable})
+
+
+def swap(state: State, first: str, second: str) -> State:
+    """Exchange the plugs in two ports; one of the ports may be empty."""
+    left, right = Port.parse(first), Port.parse(second)
+    plugs = dict(state.plugs)
+    known = set(state.ports())
+    for port in (left, right):
+        if port not in known:
+            raise LabError(f"{port}: this lab has the nodes {', '.join(state.names())}")
+    if left == right or not {left, right} & set(plugs):
+        raise LabError(f"{left} and {right}: two ports, at least one of them with a cable, are expected")
+    cables = {left: plugs.pop(right, None), right: plugs.pop(left, None)}
+    plugs.update({port: cable for port, cable in cables.items() if cable is not None})
+    return replace(state, plugs=tuple(sorted(plugs.items())))
+
+
+def set_power(state: State, node: int, on: bool) -> State:
+    return replace(state, off=state.off - {node} if on else state.off | {node})
+
+
+def number_of(state: State, name: str) -> int:
+    """The node's number. Raises LabError when the lab has no node of that name."""
+    if name not in state.names():
+        raise LabError(f"node {name!r}: one of {', '.join(state.names())} is expected")
+    return state.names().index(name) + 1
+
+
+def mac(node: int, port: int, rail: int) -> str:
+    """A fixed address per port and rail, under an NVIDIA prefix as on the machine; ff for the management port."""
+    return f"4c:bb:47:{node:02x}:{rail:02x}:{port:02x}"
+
+
+def link_commands(state: State) -> list[str]:
+    """`ip -batch` lines for the namespace `cables` that bring the far ends of all ports into the state's cabling."""
+    lines = []
+    plugs = dict(state.plugs)
+    for port in state.ports():
+        if port.node in state.off:
+            continue  # its netdevs are gone with its power, or about to be made again
+        cable = plugs.get(port)
+        for rail in RAILS:
+            name = port.link(rail)
+            if cable is None:
+                lines.append(f"link set dev {name} nomaster down")
+            else:
+                up = "up" if state.carries(cable) else "down"
+                lines.append(f"link set dev {name} master {state.bridge(cable, rail)} {up}")
+    return lines

@@ -1,0 +1,46 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""A control group of its own for each node, in whichever hierarchies the machine has; systemd-nspawn puts its payload below it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from pathlib import Path
+
+
+def hierarchies(mountinfo: str) -> list[Path]:
+    """Mount points of the hierarchies that systemd uses: every v2 tree, and the v1 tree with name=systemd."""
+    found = []
+    for line in mountinfo.splitlines():
+        left, _separator, right = line.partition(" - ")
+        point, (kind, _source, options) = left.split()[4], right.split(maxsplit=2)
+        if kind == "cgroup2" or (kind == "cgroup" and "name=systemd" in options.split(",")):
+            found.append(Path(point))
+    return found
+
+
+def _here() -> list[Path]:
+    return hierarchies(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
+
+
+def join(tag: str, node: str) -> None:
+    """Move this process into the node's groups."""
+    for root in _here():
+        group = root / tag / node
+        group.mkdir(parents=True, exist_ok=True)
+        (group / "cgroup.procs").write_text(f"{os.getpid()}\n", encoding="ascii")
+
+
+def remove(tag: str, node: str | None = None) -> None:
+    """Remove the groups of a node, or of the whole instance; groups that still hold processes stay."""
+    for root in _here():
+        top = root / tag if node is None else root / tag / node
+        for folder, _names, _files in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                Path(folder).rmdir()
+
+
+def leftover(tag: str) -> list[Path]:
+    return [root / tag for root in _here() if (root / tag).is_dir()]

@@ -1,0 +1,212 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The OpenAI-compatible API of rank 0: the endpoints and shapes that health checks and smoke tests use."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from . import NAME, VERSION
+from .answers import answer, logprob, tokens
+
+_BODY_LIMIT = 8 << 20
+_DEFAULT_TOKENS = {"completions": 16, "chat": 4096}
+
+
+class BadRequestError(Exception):
+    """Refused with a status and a JSON error, as vLLM words it."""
+
+    def __init__(self, status: int, message: str, kind: str = "BadRequestError") -> None:
+        super().__init__(message)
+        self.status = status
+        self.kind = kind
+
+
+class Api(ThreadingHTTPServer):
+    """Serves one model under its names."""
+
+    daemon_threads = True
+    allow_reuse_address = True
+
+    def __init__(self, address: tuple[str, int], names: Sequence[str], directory: str, max_model_len: int) -> None:
+        self.names = list(names)
+        self.directory = directory
+        self.max_model_len = max_model_len
+        self.created = int(time.time())
+        super().__init__(address, _Handler)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: Api
+    protocol_version = "HTTP/1.1"
+    timeout = 60
+
+    def do_GET(self) -> None:
+        pages = {"/health": None, "/ping": None, "/version": {"version": VERSION}, "/v1/models": self._models()}
+        path = self.path.partition("?")[0]
+        if path in pages:
+            self._send(200, pages[path])
+        else:
+            self._send_error(BadRequestError(404, "Not Found", "NotFoundError"))
+
+    def do_POST(self) -> None:
+        handlers = {"/v1/completions": self._completions, "/v1/chat/completions": self._chat}
+        try:
+            body = self._body()
+            handler = handlers.get(self.path.partition("?")[0])
+            if handler is None:
+                raise BadRequestError(404, "Not Found", "NotFoundError")
+            self._send(200, handler(body))
+        except BadRequestError as error:
+            self._send_error(error)
+
+    def log_message(self, format: str, *arguments: Any) -> None:
+        print(f"INFO:     {self.client_address[0]}:{self.client_address[1]} - {format % arguments}", flush=True)
+
+    def _models(self) -> dict[str, Any]:
+        entries = [
+            {
+                "id": name,
+                "object": "model",
+                "created": self.server.created,
+                "owned_by": NAME,
+                "root": self.server.directory,
+                "parent": None,
+                "max_model_len": self.server.max_model_len,
+            }
+            for name in self.server.names
+        ]
+        return {"object": "list", "data": entries}
+
+    def _body(self) -> Mapping[str, Any]:
+        try:
+            length = int(self.headers.get("Content-Length", ""))
+        except ValueError:
+            length = -1
+        if not 0 <= length <= _BODY_LIMIT:
+            self.close_connection = True
+            raise BadRequestError(400, f"Content-Length must be between 0 and {_BODY_LIMIT}")
+        try:
+            body = json.loads(self.rfile.read(length))
+        except ValueError as error:
+            raise BadRequestError(400, f"the body is not JSON: {error}") from error
+        if not isinstance(body, dict):
+            raise BadRequestError(400, "the body must be a JSON object")
+        return body
+
+    def _completions(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._check(body)
+        prompts = body.get("prompt")
+        prompts = [prompts] if isinstance(prompts, str) else prompts
+        if not isinstance(prompts, list) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
+            raise BadRequestError(400, "prompt: expected a text or a list of texts")
+        choices, used, made = [], 0, 0
+        for index, prompt in enumerate(prompts):
+            pieces, reason = _cut(answer(prompt), _max_tokens(body, "completions"))
+            used, made = used + len(tokens(prompt)), made + len(pieces)
+            probabilities = None
+            if body.get("logprobs") is not None:
+                values = [logprob(prompt, position) for position in range(len(pieces))]
+                probabilities = {
+                    "tokens": pieces,
+                    "token_logprobs": values,
+                    "top_logprobs": [{piece: value} for piece, value in zip(pieces, values, strict=True)],
+                    "text_offset": [len("".join(pieces[:position])) for position in range(len(pieces))],
+                }
+            choices.append(
+                {"index": index, "text": "".join(pieces), "logprobs": probabilities, "finish_reason": reason}
+            )
+        return self._envelope(body, "text_completion", choices, used, made)
+
+    def _chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        self._check(body)
+        prompt = _last_message(body.get("messages"))
+        pieces, reason = _cut(answer(prompt), _max_tokens(body, "chat"))
+        probabilities = None
+        if body.get("logprobs"):
+            content = [
+                {
+                    "token": piece,
+                    "logprob": logprob(prompt, position),
+                    "bytes": list(piece.encode()),
+                    "top_logprobs": [],
+                }
+                for position, piece in enumerate(pieces)
+            ]
+            probabilities = {"content": content}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": "".join(pieces),
+            "reasoning_content": None,
+            "tool_calls": [],
+        }
+        choice = {"index": 0, "message": message, "logprobs": probabilities, "finish_reason": reason}
+        return self._envelope(body, "chat.completion", [choice], len(tokens(prompt)), len(pieces))
+
+    def _check(self, body: Mapping[str, Any]) -> None:
+        model = body.get("model", self.server.names[0])
+        if model not in self.server.names:
+            raise BadRequestError(404, f"The model `{model}` does not exist.", "NotFoundError")
+        if body.get("stream"):
+            raise BadRequestError(400, "the lab's stand-in does not stream")
+
+    def _envelope(
+        self, body: Mapping[str, Any], kind: str, choices: list[dict[str, Any]], used: int, made: int
+    ) -> dict[str, Any]:
+        prefix = "chatcmpl" if kind == "chat.completion" else "cmpl"
+        return {
+            "id": f"{prefix}-{uuid.uuid4().hex}",
+            "object": kind,
+            "created": int(time.time()),
+            "model": body.get("model", self.server.names[0]),
+            "choices": choices,
+            "usage": {"prompt_tokens": used, "completion_tokens": made, "total_tokens": used + made},
+        }
+
+    def _send_error(self, error: BadRequestError) -> None:
+        self._send(
+            error.status, {"error": {"message": str(error), "type": error.kind, "param": None, "code": error.status}}
+        )
+
+    def _send(self, status: int, body: Any) -> None:
+        data = b"" if body is None else json.dumps(body).encode()
+        self.send_response(status)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        self.wfile.write(data)
+
+
+def _cut(text: str, limit: int) -> tuple[list[str], str]:
+    pieces = tokens(text)
+    return pieces[:limit], "length" if len(pieces) > limit else "stop"
+
+
+def _max_tokens(body: Mapping[str, Any], kind: str) -> int:
+    value = body.get("max_completion_tokens", body.get("max_tokens"))
+    if value is None:
+        return _DEFAULT_TOKENS[kind]
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise BadRequestError(400, f"max_tokens must be at least 1, got {value!r}.")
+    return value
+
+
+def _last_message(messages: Any) -> str:
+    """Text of the last user message; content may be a text or a list of parts."""
+    if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
+        raise BadRequestError(400, "messages: expected a list with at least one message")
+    asked = [message for message in messages if message.get("role") == "user"]
+    if not asked:
+        raise BadRequestError(400, "messages: no message of the role user")
+    content = asked[-1].get("content")
+    if isinstance(content, list):
+        content = "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
+    if not isinstance(content, str):
+        raise BadRequestError(400, "messages: content must be a text or a list of parts")
+    return content

@@ -1,0 +1,243 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to happen so that a node holds a revision, and whether its disk allows it. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..plan import Change, Plan
+from ..report.checks import Check
+from . import units
+from .manifest import File, Manifest
+from .receipt import Entry, Receipt, Stat, wrong_files
+from .tp_config import ConfigError, derived_text
+
+CONFIG = "config.json"
+#: keep: in the revision. staged: fetched by an earlier run that did not end. link: equal to a file of another revision.
+Action = Literal["keep", "staged", "link", "fetch"]
+
+
+@dataclass(frozen=True)
+class Disk:
+    """The file system of the checkpoints. available: bytes that a program may still take."""
+
+    size: int
+    available: int
+
+    @property
+    def used(self) -> int:
+        # As kubelet counts it for imageGCHighThresholdPercent: what is not available is used.
+        return self.size - self.available
+
+
+@dataclass(frozen=True)
+class OtherRevision:
+    """A complete revision beside the wanted one, and what is on disk of it."""
+
+    receipt: Receipt
+    found: Mapping[str, Stat] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What the node holds. present, staged: files in the revision's and in its staging directory.
+
+    leftovers: bytes allocated in the staging directories of other revisions. config_text: config.json of the revision.
+    """
+
+    disk: Disk
+    receipt: Receipt | None = None
+    revision_exists: bool = False
+    present: Mapping[str, Stat] = field(default_factory=dict)
+    journal: Mapping[str, Entry] = field(default_factory=dict)
+    staged: Mapping[str, Stat] = field(default_factory=dict)
+    others: tuple[OtherRevision, ...] = ()
+    leftovers: Mapping[str, int] = field(default_factory=dict)
+    current: str = ""
+    config_text: str | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """One file. action: what brings it there. source: ``REVISION/PATH`` to link from. was: what is wrong with the one there."""
+
+    file: File
+    action: Action
+    source: str = ""
+    was: str = ""
+
+
+@dataclass(frozen=True)
+class Staging:
+    """Everything between what is and what is wanted. derive: how config.json is made anew, empty when it stays."""
+
+    manifest: Manifest
+    steps: tuple[Step, ...]
+    derive: str = ""
+    unrecorded: bool = False
+    problems: tuple[str, ...] = ()
+
+    @property
+    def changed(self) -> bool:
+        return self.unrecorded or bool(self.derive) or any(step.action != "keep" for step in self.steps)
+
+    def of(self, action: Action) -> tuple[Step, ...]:
+        return tuple(step for step in self.steps if step.action == action)
+
+    def size_of(self, action: Action) -> int:
+        return sum(step.file.size for step in self.of(action))
+
+
+def decide(manifest: Manifest, survey: Survey, tp: int) -> Staging:
+    """The staging of this manifest on this node; tp 0 leaves config.json as it comes."""
+    steps = _steps(manifest, survey)
+    derive, problem = _derive(steps, survey, tp)
+    problems = _problems(manifest, survey) + ([problem] if problem else [])
+    return Staging(manifest, steps, derive, survey.receipt is None, tuple(problems))
+
+
+def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
+    wrong = wrong_files(survey.receipt, survey.present) if survey.receipt else {}
+    equal = _linkable(survey.others)
+    steps = []
+    for file in manifest.files:
+        record = survey.journal.get(file.path)
+        source = equal.get((file.size, file.digest), "") if file.path != CONFIG else ""
+        action: Action = "fetch"
+        if survey.receipt and file.path not in wrong:
+            action = "keep"
+        elif record and record.digest == file.digest and record.matches(survey.staged.get(file.path)):
+            action = "staged"
+        elif source:
+            action = "link"
+        steps.append(Step(file, action, source if action == "link" else "", wrong.get(file.path, "")))
+    return tuple(steps)
+
+
+def _linkable(others: Iterable[OtherRevision]) -> dict[tuple[int, str], str]:
+    """``REVISION/PATH`` by size and digest, of files that are as their receipt has them and as they came."""
+    equal: dict[tuple[int, str], str] = {}
+    for other in others:
+        for entry in other.receipt.files:
+            verified = not entry.digest.startswith("etag:")
+            if verified and entry.path not in other.receipt.derived and entry.matches(other.found.get(entry.path)):
+                equal.setdefault((entry.size, entry.digest), f"{other.receipt.revision}/{entry.path}")
+    return equal
+
+
+def _derive(steps: Iterable[Step], survey: Survey, tp: int) -> tuple[str, str]:
+    """How config.json is to be made, and why it cannot be."""
+    step = next((step for step in steps if step.file.path == CONFIG), None)
+    if step is None:
+        return "", f"tensor_parallel is {tp}, but the checkpoint has no {CONFIG} to derive from" if tp > 1 else ""
+    rule = f"tp{tp}" if tp else "as fetched"
+    if step.action != "keep" or survey.receipt is None:
+        return (rule if tp > 1 else ""), ""
+    original = survey.receipt.originals.get(CONFIG, survey.config_text or "")
+    try:
+        wanted = derived_text(original, tp) if tp else original
+    except ConfigError as error:
+        return "", str(error)
+    return (rule if wanted != survey.config_text else ""), ""
+
+
+def _problems(manifest: Manifest, survey: Survey) -> list[str]:
+    if survey.problem:
+        return [survey.problem]
+    if survey.receipt is None:
+        if survey.revision_exists and not survey.journal:
+            return [
+                f"revisions/{manifest.revision} exists, but nothing says that its bytes were ever verified "
+                "(no receipt, no journal); move that directory away and run again"
+            ]
+        return []
+    if survey.receipt.contents() == frozenset((file.path, file.size, file.digest) for file in manifest.files):
+        return []
+    have = {entry.path: (entry.size, entry.digest) for entry in survey.receipt.files}
+    want = {file.path: (file.size, file.digest) for file in manifest.files}
+    differing = sorted(path for path in have.keys() | want.keys() if have.get(path) != want.get(path))
+    return [
+        f"revision {manifest.revision} is already staged with other contents ({len(differing)} of {len(want)} files "
+        f"differ: {_some(differing)}); a revision never changes: give the new state another name, or leave the name "
+        "out and it is computed from the contents"
+    ]
+
+
+def _some(names: list[str], most: int = 5) -> str:
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+# --- what the user sees -----------------------------------------------------------------------------------------------
+
+
+def plan_of(staging: Staging, where: str) -> Plan:
+    """The plan of this staging as one table. where: path of the revision directory."""
+    if not staging.changed:
+        return Plan()
+    before, after = [], []
+    for step in staging.steps:
+        row = [step.file.path, str(step.file.size), step.file.digest]
+        derived = staging.derive and step.file.path == CONFIG
+        if step.action == "keep" and not derived:
+            before.append([*row, "keep"])
+        elif step.action == "keep":
+            before.append([*row, "to derive again"])
+        elif step.action == "staged" and not derived:
+            before.append([*row, "staged"])
+        elif step.was and step.was != "missing":
+            before.append([*row, step.was])
+        doing = f"link from {step.source}" if step.action == "link" else step.action
+        after.append([*row, _also(doing, f"derive {staging.derive}") if derived else doing])
+    return Plan((Change(where, _table(before), _table(after), reason(staging)),))
+
+
+def _also(doing: str, derive: str) -> str:
+    return derive if doing == "keep" else f"{doing}, {derive}"
+
+
+def _table(rows: list[list[str]]) -> str:
+    # Widths are those of the longest values there can be, so that equal rows are equal lines in the diff.
+    return "".join(f"{path:<40} {size:>15} {digest:<26} {action}\n" for path, size, digest, action in rows)
+
+
+def reason(staging: Staging) -> str:
+    """One line: how many files and bytes are fetched, linked, kept."""
+    words = {"fetch": "to fetch", "link": "to link", "staged": "fetched earlier", "keep": "in place"}
+    parts = []
+    for action in ("fetch", "link", "staged", "keep"):
+        steps = staging.of(action)
+        if steps:
+            parts.append(f"{units.files(len(steps))} {words[action]} ({units.human(staging.size_of(action))})")
+    if staging.derive:
+        parts.append(f"{CONFIG} derived ({staging.derive})")
+    return ", ".join(parts)
+
+
+def summary(staging: Staging) -> dict[str, dict[str, int] | str]:
+    """The same as numbers, for a report."""
+    actions: tuple[Action, ...] = ("fetch", "link", "staged", "keep")
+    numbers: dict[str, dict[str, int] | str] = {
+        action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions
+    }
+    return {**numbers, "derive": staging.derive}
+
+
+def state_checks(staging: Staging, node: str) -> list[Check]:
+    """One check that nothing on the node stands against this revision."""
+    problems = staging.problems
+    return [
+        Check(
+            id="checkpoint.revision",
+            node=node,
+            ok=not problems,
+            found="; ".join(problems) or "nothing in the way",
+            expected=f"revision {staging.manifest.revision} is absent, staged or resumable",
+            cure="as said" if problems else "",
+        )
+    ]

@@ -1,0 +1,208 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Which rows of the Engram tables each tensor-parallel rank reads, computed from a checkpoint's config.json.
+
+Two engines split the same tables in two ways. vLLM gives each rank whole hash columns, whose sizes are primes; SGLang cuts
+the rows evenly. The numbers differ at every size above one, so the rule is always named.
+
+This file stands alone (standard library, no relative import): the lab's engine imports it as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+RULES = ("vllm", "sglang")
+_TEXT_KEYS = ("text_config", "language_config")
+# These bases decide every number below 3.3e24 (Sorenson and Webster, 2015), so the test is no guess.
+_WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
+_PRIME_LIMIT = 1 << 64
+
+
+class EngramError(ValueError):
+    """The configuration or the wanted split cannot be right; the text is the message for the user."""
+
+
+@dataclass(frozen=True)
+class EngramConfig:
+    """The engram_* keys of a config.json that decide the split.
+
+    layers: decoder layers that have a table. rows: rows of each of those tables, in the same order.
+    """
+
+    layers: tuple[int, ...]
+    rows: tuple[int, ...]
+    max_ngram_size: int
+    vocab_size: int
+    heads: int
+
+    @property
+    def columns(self) -> int:
+        """Hash columns of one table: one for each n-gram size from 2 up and each head."""
+        return (self.max_ngram_size - 1) * self.heads
+
+
+def is_prime(number: int) -> bool:
+    """Whether number is prime, without chance (deterministic Miller-Rabin)."""
+    if number < 2:
+        return False
+    if number >= _PRIME_LIMIT:
+        raise EngramError(f"{number} is beyond the 64-bit range of row numbers")
+    for prime in _WITNESSES:
+        if number % prime == 0:
+            return number == prime
+    odd, twos = number - 1, 0
+    while odd % 2 == 0:
+        odd, twos = odd // 2, twos + 1
+    return all(_passes(number, witness, odd, twos) for witness in _WITNESSES)
+
+
+def _passes(number: int, witness: int, odd: int, twos: int) -> bool:
+    value = pow(witness, odd, number)
+    if value in (1, number - 1):
+        return True
+    for _ in range(twos - 1):
+        value = value * value % number
+        if value == number - 1:
+            return True
+    return False
+
+
+def parse(config: Mapping[str, Any]) -> EngramConfig:
+    """The engram keys of a config.json: under text_config, under language_config, or flat. Raises EngramError."""
+    if not isinstance(config, Mapping):
+        raise EngramError(
+            f"the configuration is a {type(config).__name__}, expected the mapping that config.json holds"
+        )
+    text = next((config[key] for key in _TEXT_KEYS if isinstance(config.get(key), Mapping)), config)
+    missing = [
+        key
+        for key in (
+            "engram_layer_ids",
+            "engram_num_embeddings",
+            "engram_max_ngram_size",
+            "engram_vocab_size",
+            "engram_n_heads",
+        )
+        if key not in text
+    ]
+    if missing:
+        raise EngramError(
+            f"config.json has no {', '.join(missing)}: this checkpoint has no Engram tables, or not in the known form"
+        )
+    layers = _integers(text, "engram_layer_ids", minimum=0)
+    rows = _integers(text, "engram_num_embeddings", minimum=1)
+    if len(layers) != len(rows) or len(set(layers)) != len(layers):
+        raise EngramError(
+            f"config.json: engram_layer_ids {list(layers)} and engram_num_embeddings {list(rows)} must be as long as each other "
+            "and name each layer once"
+        )
+    return EngramConfig(
+        layers=layers,
+        rows=rows,
+        max_ngram_size=_integer(text, "engram_max_ngram_size", minimum=2),
+        vocab_size=_integer(text, "engram_vocab_size", minimum=2),
+        heads=_integer(text, "engram_n_heads", minimum=1),
+    )
+
+
+def _integer(text: Mapping[str, Any], key: str, minimum: int) -> int:
+    value = text[key]
+    if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
+        raise EngramError(f"config.json: {key} is {value!r}, expected an integer of at least {minimum}")
+    return value
+
+
+def _integers(text: Mapping[str, Any], key: str, minimum: int) -> tuple[int, ...]:
+    value = text[key]
+    valid = isinstance(value, (list, tuple)) and len(value) > 0
+    if not valid or any(isinstance(item, bool) or not isinstance(item, int) or item < minimum for item in value):
+        raise EngramError(f"config.json: {key} is {value!r}, expected a list of integers of at least {minimum}")
+    return tuple(value)
+
+
+def column_primes(engram: EngramConfig) -> dict[int, tuple[int, ...]]:
+    """Rows of each hash column, for each layer: n-gram size outside, head inside.
+
+    Every column takes the smallest prime that no column of this or an earlier layer has; the search starts again at the
+    vocabulary size with each n-gram size.
+    """
+    seen: set[int] = set()
+    found: dict[int, tuple[int, ...]] = {}
+    for layer in engram.layers:
+        primes: list[int] = []
+        for _ in range(engram.max_ngram_size - 1):
+            fresh = _fresh_primes(engram.vocab_size - 1, seen)
+            for _ in range(engram.heads):
+                prime = next(fresh)
+                seen.add(prime)
+                primes.append(prime)
+        found[layer] = tuple(primes)
+    return found
+
+
+def _fresh_primes(start: int, seen: set[int]) -> Iterator[int]:
+    """Primes above start, in order, that are not in seen at the moment they are reached."""
+    number = start
+    while True:
+        number += 1
+        if number not in seen and is_prime(number):
+            yield number
+
+
+def checked_primes(engram: EngramConfig) -> dict[int, tuple[int, ...]]:
+    """column_primes, after a check that they fill each table exactly. Raises EngramError with both numbers."""
+    primes = column_primes(engram)
+    wrong = [
+        f"layer {layer}: engram_num_embeddings {rows}, its hash columns need {sum(primes[layer])}"
+        for layer, rows in zip(engram.layers, engram.rows, strict=True)
+        if sum(primes[layer]) != rows
+    ]
+    if wrong:
+        raise EngramError(
+            f"config.json: the Engram tables do not fit engram_vocab_size {engram.vocab_size}: {'; '.join(wrong)}. "
+            "The file is from another checkpoint or was edited"
+        )
+    return primes
+
+
+def ranges(config: Mapping[str, Any], tp: int, rule: str) -> list[dict[str, list[int]]]:
+    """For each rank of tp, the half-open row range [lo, hi] of each table, keyed by the layer number as text.
+
+    rule: ``vllm`` (whole hash columns) or ``sglang`` (even rows). Raises EngramError.
+    """
+    if rule not in RULES:
+        raise EngramError(f"the Engram rule is {rule!r}, allowed: {', '.join(RULES)}")
+    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
+        raise EngramError(f"the tensor-parallel size is {tp!r}, expected an integer of at least 1")
+    engram = parse(config)
+    bounds = _column_bounds(engram, tp) if rule == "vllm" else _even_bounds(engram, tp)
+    return [{str(layer): [cuts[rank], cuts[rank + 1]] for layer, cuts in bounds.items()} for rank in range(tp)]
+
+
+def _column_bounds(engram: EngramConfig, tp: int) -> dict[int, list[int]]:
+    columns = engram.columns
+    width = -(-columns // tp)
+    idle = [rank for rank in range(tp) if rank * width >= columns]
+    if idle:
+        raise EngramError(
+            f"at tensor-parallel size {tp} vLLM gives {width} of the {columns} hash columns to each rank, so rank "
+            f"{', '.join(map(str, idle))} would own no rows; use a size that divides {columns}"
+        )
+    bounds: dict[int, list[int]] = {}
+    for layer, primes in checked_primes(engram).items():
+        bounds[layer] = [sum(primes[: min(rank * width, columns)]) for rank in range(tp + 1)]
+    return bounds
+
+
+def _even_bounds(engram: EngramConfig, tp: int) -> dict[int, list[int]]:
+    short = [layer for layer, rows in zip(engram.layers, engram.rows, strict=True) if rows < tp]
+    if short:
+        raise EngramError(f"the Engram tables of layers {short} have fewer rows than the tensor-parallel size {tp}")
+    return {
+        layer: [rows * rank // tp for rank in range(tp + 1)]
+        for layer, rows in zip(engram.layers, engram.rows, strict=True)
+    }

@@ -1,0 +1,245 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Between the modules and the rest: from options to a view of this node, and from there to work."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..host import HostError, sync_directory
+from ..plan import Plan
+from ..report.checks import Check
+from . import info, manifest
+from .activate import Activation, Link, activation
+from .budget import budget_check
+from .decide import Staging, Survey, decide, plan_of, state_checks, summary
+from .hashing import file_digest
+from .layout import Layout
+from .mover import Limits, Transfer
+from .options import range_problems
+from .receipt import Receipt, ReceiptError
+from .runtime import Crc, install_wheel, load_crc64, machine
+from .stage import Job, apply, locked
+from .survey import current_revision, look, read_receipt, tree
+
+
+@dataclass(frozen=True)
+class Request:
+    """The options of a staging. urls is secret and left out of the repr."""
+
+    manifest: manifest.Manifest
+    layout: Layout
+    phase: str
+    node: str
+    ceiling_percent: int
+    tp: int
+    workers: int
+    stall_timeout_s: int
+    python_path: str
+    ca_pem: str = ""
+    urls: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def from_options(cls, options: Mapping[str, Any]) -> Request:
+        problems = range_problems(dict(options))
+        if problems:
+            raise manifest.ManifestError("; ".join(problems))
+        wanted = manifest.parse(options["plan"])
+        return cls(
+            manifest=wanted,
+            layout=Layout(options["root"], wanted.name),
+            phase=options["phase"],
+            node=options["node"] or "",
+            ceiling_percent=options["disk_ceiling_percent"],
+            tp=options["tensor_parallel"],
+            workers=options["workers"],
+            stall_timeout_s=options["stall_timeout_s"],
+            python_path=options["python_path"],
+            ca_pem=options["ca_pem"] or "",
+            urls=options["urls"] or {},
+        )
+
+
+@dataclass(frozen=True)
+class View:
+    """What this node holds and what has to happen."""
+
+    request: Request
+    survey: Survey
+    staging: Staging
+    crc: Crc | None
+
+    @property
+    def needs_runtime(self) -> bool:
+        return self.crc is None and any(step.file.algorithm == "crc64nvme" for step in self.staging.of("fetch"))
+
+    def plan(self) -> Plan:
+        return plan_of(self.staging, str(self.request.layout.revision(self.request.manifest.revision)))
+
+    def diff(self) -> list[dict[str, str]]:
+        return self.plan().diff()
+
+    def budget(self) -> Check:
+        return budget_check(self.staging, self.survey, self.request.ceiling_percent, self.request.node)
+
+    def checks(self) -> list[dict[str, Any]]:
+        found = [*state_checks(self.staging, self.request.node), self.budget()]
+        return [check.to_dict() for check in found]
+
+    def refuse(self) -> None:
+        """Raises HostError when this revision cannot be staged here."""
+        texts = list(self.staging.problems)
+        budget = self.budget()
+        if not budget.ok:
+            texts.append(f"not enough room: {budget.found}, expected {budget.expected}. Cure: {budget.cure}")
+        if texts:
+            raise HostError("; ".join(texts))
+
+    def runtime(self) -> dict[str, Any]:
+        architecture, python = machine()
+        return {"needs_runtime": self.needs_runtime, "machine": architecture, "python": python}
+
+    def result(self) -> dict[str, Any]:
+        revision = self.request.manifest.revision
+        path = str(self.request.layout.revision(revision))
+        return {"revision": revision, "path": path, "summary": summary(self.staging)}
+
+
+def view(request: Request) -> View:
+    survey = look(request.layout, request.manifest.revision)
+    return View(request, survey, decide(request.manifest, survey, request.tp), load_crc64(request.python_path))
+
+
+def ready(seen: View, wheel: str | None) -> bool:
+    """Whether every digest can be computed; unpacks the wheel when one was sent. Raises HostError when that is no help."""
+    if not seen.needs_runtime:
+        return True
+    if not wheel:
+        return False
+    install_wheel(wheel, seen.request.python_path)
+    if load_crc64(seen.request.python_path) is None:
+        raise HostError(
+            f"awscrt from {Path(wheel).name} cannot be imported from {seen.request.python_path} by Python {machine()[1]} "
+            f"on {machine()[0]}; put a wheel that fits into wheel_dir (checkpoint_wheel_dir) and run again"
+        )
+    return True
+
+
+def stage(request: Request) -> View:
+    """Stage, one run at a time. Returns what was found to be done. Raises HostError."""
+    with locked(request.layout):
+        # Seen again under the lock: another run may have ended in between.
+        seen = view(request)
+        seen.refuse()
+        limits = Limits(stall=float(request.stall_timeout_s))
+        apply(
+            Job(
+                layout=request.layout,
+                staging=seen.staging,
+                survey=seen.survey,
+                urls=request.urls,
+                tp=request.tp,
+                workers=request.workers,
+                crc=seen.crc,
+                transfer=Transfer(context=_trust(request.ca_pem), limits=limits),
+            )
+        )
+    return seen
+
+
+def _trust(pem: str) -> ssl.SSLContext:
+    """What the system trusts, and the given authority beside it."""
+    context = ssl.create_default_context()
+    if pem:
+        try:
+            context.load_verify_locations(cadata=pem)
+        except ssl.SSLError as error:
+            raise HostError(f"ca_bundle (checkpoint_ca_bundle) holds no certificate in PEM form: {error}") from error
+    return context
+
+
+# --- activation and information -----------------------------------------------------------------------------------
+
+
+def check_names(name: str, revision: str = "") -> None:
+    """Raises ManifestError when one of them would leave the root."""
+    problems = [manifest.name_problem(value) for value in (name, revision) if value]
+    if any(problems):
+        raise manifest.ManifestError("; ".join(problem for problem in problems if problem))
+
+
+def activation_of(layout: Layout, revision: str) -> Activation:
+    link = Link()
+    if layout.current.is_symlink():
+        link = Link(str(layout.current.readlink()))
+    elif layout.current.exists():
+        link = Link(foreign=True)
+    receipt, problem = _receipt(layout, revision)
+    return activation(
+        str(layout.current),
+        link,
+        layout.link_text(revision),
+        receipt=receipt,
+        found=tree(layout.revision(revision)),
+        problem=problem,
+    )
+
+
+def _receipt(layout: Layout, revision: str) -> tuple[Receipt | None, str]:
+    try:
+        return read_receipt(layout, revision), ""
+    except ReceiptError as error:
+        return None, str(error)
+
+
+def point(layout: Layout, revision: str) -> None:
+    """Move the link in one rename. Raises HostError."""
+    fresh = layout.base / ".current.new"
+    try:
+        fresh.unlink(missing_ok=True)
+        fresh.symlink_to(layout.link_text(revision))
+        fresh.replace(layout.current)
+        sync_directory(layout.base)
+    except OSError as error:
+        raise HostError(f"cannot point {layout.current} to {revision}: {error.strerror}") from error
+
+
+def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
+    """Checks and state of the active revision, or of the expected one while none is active."""
+    check_names(options["name"], options["revision"] or "")
+    layout = Layout(options["root"], options["name"])
+    looked = current_revision(layout) or options["revision"] or ""
+    survey = look(layout, looked or ".none")  # no revision can have that name
+    damaged = _damaged(layout, survey, options["python_path"]) if options["full"] else {}
+    request = info.Request(
+        node=options["node"],
+        name=options["name"],
+        expected=options["revision"] or "",
+        looked=looked,
+        ceiling_percent=options["disk_ceiling_percent"],
+        damaged=damaged,
+        read_again=options["full"],
+    )
+    return info.checks(request, survey), info.state(str(layout.base), survey, looked)
+
+
+def _damaged(layout: Layout, survey: Survey, python_path: str) -> dict[str, str]:
+    """Every file of the revision whose bytes are not those that were verified."""
+    if survey.receipt is None:
+        return {}
+    crc = load_crc64(python_path)
+    found = {}
+    for path, entry in survey.receipt.on_disk().items():
+        try:
+            digest = file_digest(layout.revision(survey.receipt.revision) / path, entry.digest, crc)
+        except (OSError, LookupError) as error:
+            found[path] = f"cannot be verified: {error}"
+            continue
+        if digest != entry.digest:
+            found[path] = f"digest {digest} instead of {entry.digest}"
+    return found

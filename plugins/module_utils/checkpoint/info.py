@@ -1,0 +1,160 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checks on a staged checkpoint, from what was seen. Values in, values out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..report.checks import Check
+from . import units
+from .budget import freeable_bytes
+from .decide import CONFIG, Survey
+from .receipt import wrong_files
+from .tp_config import ConfigError, counts, real_counts
+
+
+@dataclass(frozen=True)
+class Request:
+    """expected: the revision that should be current, empty for "any". looked: the one whose files were looked at."""
+
+    node: str
+    name: str
+    expected: str = ""
+    looked: str = ""
+    ceiling_percent: int = 85
+    #: Files whose bytes were read again and have another digest (or could not be read), with what was found.
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    read_again: bool = False
+
+
+def checks(request: Request, survey: Survey) -> list[Check]:
+    """All checks that this survey allows."""
+    found = [_current(request, survey)]
+    if survey.receipt is not None:
+        found += [_files(request, survey), _extra(request, survey), _config(request, survey)]
+    return [*found, _disk(request, survey)]
+
+
+def _current(request: Request, survey: Survey) -> Check:
+    current = survey.current
+    if survey.problem:
+        found = survey.problem
+    elif not current:
+        found = "no revision is active"
+    else:
+        found = f"revision {current}" + ("" if survey.receipt else " without a receipt")
+    right = bool(current) and (not request.expected or current == request.expected)
+    return Check(
+        id="checkpoint.current",
+        node=request.node,
+        ok=right and survey.receipt is not None and not survey.problem,
+        found=found,
+        expected=f"revision {request.expected} of {request.name}" if request.expected else "an active, staged revision",
+        cure="run the playbook that stages the checkpoint (site.yml or restage.yml)",
+    )
+
+
+def _files(request: Request, survey: Survey) -> Check:
+    receipt = survey.receipt
+    assert receipt is not None
+    wrong = {**request.damaged, **wrong_files(receipt, survey.present)}
+    listed = "; ".join(f"{path}: {what}" for path, what in sorted(wrong.items()))
+    how = "digests read again" if request.read_again else "sizes and times as verified"
+    return Check(
+        id="checkpoint.files",
+        node=request.node,
+        ok=not wrong,
+        found=f"{units.files(len(wrong))} wrong ({listed})"
+        if wrong
+        else f"{units.files(len(receipt.files))}, {units.human(receipt.bytes)}, {how}",
+        expected=f"{units.files(len(receipt.files))} as in receipts/{receipt.revision}.json",
+        cure="run the playbook that stages the checkpoint: only wrong files are fetched again. A file whose digest is "
+        "wrong while size and time are right has to be deleted first",
+    )
+
+
+def _extra(request: Request, survey: Survey) -> Check:
+    receipt = survey.receipt
+    assert receipt is not None
+    extra = sorted(set(survey.present) - set(receipt.on_disk()))
+    return Check(
+        id="checkpoint.extra",
+        node=request.node,
+        ok=not extra,
+        found=", ".join(extra[:5]) + (f" and {len(extra) - 5} more" if len(extra) > 5 else "") if extra else "none",
+        expected="no files beside those of the revision",
+        cure=f"delete them from revisions/{receipt.revision}, or keep them elsewhere",
+        severity="warning",
+    )
+
+
+def _config(request: Request, survey: Survey) -> Check:
+    """config.json as the engine reads it: heads and groups, and whether a derived one is ours."""
+    receipt = survey.receipt
+    assert receipt is not None
+    derived = receipt.derived.get(CONFIG)
+    expected = f"as derived ({derived.rule})" if derived else "as fetched"
+    cure = f"delete {CONFIG} of that revision and run the playbook that stages the checkpoint"
+    if all(entry.path != CONFIG for entry in receipt.files):
+        return Check("checkpoint.config", request.node, True, f"no {CONFIG} in this checkpoint", "none")
+    try:
+        config = json.loads(survey.config_text or "")
+        (heads, groups), (real_heads, real_groups) = counts(config), real_counts(config)
+    except (ValueError, AttributeError) as error:
+        # Without padding nobody needs heads and groups: other models have other configurations.
+        readable = not derived and isinstance(error, ConfigError)
+        return Check("checkpoint.config", request.node, readable, str(error), expected, cure)
+    found = f"{heads} heads / {groups} groups"
+    if derived:
+        found += f" for {real_heads} / {real_groups} real ones"
+    digest = f"sha256:{hashlib.sha256((survey.config_text or '').encode()).hexdigest()}"
+    ok = not derived or derived.digest == digest
+    return Check("checkpoint.config", request.node, ok, found, expected, cure)
+
+
+def _disk(request: Request, survey: Survey) -> Check:
+    disk = survey.disk
+    limit = disk.size * request.ceiling_percent // 100
+    freeable = freeable_bytes(request.looked, survey)
+    listed = ", ".join(f"{what} ({units.human(size)})" for what, size in freeable)
+    return Check(
+        id="checkpoint.disk",
+        node=request.node,
+        ok=disk.used <= limit,
+        found=f"{units.human(disk.used)} of {units.human(disk.size)} used",
+        expected=f"at most {request.ceiling_percent} % = {units.human(limit)}",
+        cure=f"delete {listed}" if listed else "free space outside of the checkpoints",
+        severity="warning",
+    )
+
+
+def state(layout_base: str, survey: Survey, looked: str) -> dict[str, Any]:
+    """What there is, for whoever wants to choose among revisions."""
+    known = [(other.receipt, other.found) for other in survey.others]
+    if survey.receipt is not None:
+        known.append((survey.receipt, survey.present))
+    revisions = [
+        {
+            "revision": receipt.revision,
+            "created": receipt.created,
+            "files": len(receipt.files),
+            "bytes": receipt.bytes,
+            "complete": not wrong_files(receipt, found),
+            "derived": receipt.derived[CONFIG].rule if CONFIG in receipt.derived else "",
+        }
+        for receipt, found in sorted(known, key=lambda pair: (pair[0].created, pair[0].revision))
+    ]
+    return {
+        "path": layout_base,
+        "current": survey.current,
+        "looked_at": looked,
+        "revisions": revisions,
+        "unfinished": dict(survey.leftovers),
+        "disk": {"size": survey.disk.size, "used": survey.disk.used, "available": survey.disk.available},
+    }

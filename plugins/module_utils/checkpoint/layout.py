@@ -1,0 +1,61 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a checkpoint lies below the root. Only paths; nothing is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+#: The root that every node uses unless told otherwise.
+DEFAULT_ROOT = "/var/lib/gb10-ring/checkpoints"
+#: Where awscrt is unpacked on a node.
+DEFAULT_PYTHON_PATH = "/var/lib/gb10-ring/python"
+
+
+@dataclass(frozen=True)
+class Layout:
+    root: str
+    name: str
+
+    @property
+    def base(self) -> Path:
+        return Path(self.root) / self.name
+
+    @property
+    def revisions(self) -> Path:
+        return self.base / "revisions"
+
+    @property
+    def receipts(self) -> Path:
+        return self.base / "receipts"
+
+    @property
+    def stagings(self) -> Path:
+        return self.base / "staging"
+
+    @property
+    def current(self) -> Path:
+        return self.base / "current"
+
+    @property
+    def lock(self) -> Path:
+        return self.stagings / ".lock"
+
+    def revision(self, revision: str) -> Path:
+        return self.revisions / revision
+
+    def receipt(self, revision: str) -> Path:
+        return self.receipts / f"{revision}.json"
+
+    def staging(self, revision: str) -> Path:
+        return self.stagings / revision
+
+    def journal(self, revision: str) -> Path:
+        return self.stagings / f"{revision}.journal.json"
+
+    @staticmethod
+    def link_text(revision: str) -> str:
+        """What ``current`` points to: relative, so that the root may be mounted elsewhere."""
+        return f"revisions/{revision}"

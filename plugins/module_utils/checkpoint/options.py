@@ -1,0 +1,75 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Options that several modules and action plugins of the checkpoint share: how to reach the object store."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .layout import DEFAULT_PYTHON_PATH, DEFAULT_ROOT
+
+S3_OPTIONS: dict[str, dict[str, Any]] = {
+    "endpoint_url": {"type": "str"},
+    "region": {"type": "str", "default": "us-east-1"},
+    "bucket": {"type": "str"},
+    "prefix": {"type": "str", "default": ""},
+    "profile": {"type": "str"},
+    "access_key": {"type": "str", "no_log": True},
+    "secret_key": {"type": "str", "no_log": True},
+    "addressing_style": {"type": "str", "choices": ["path", "virtual", "auto"], "default": "path"},
+    "ca_bundle": {"type": "path"},
+}
+
+PLAN_OPTIONS: dict[str, dict[str, Any]] = {
+    **S3_OPTIONS,
+    "bucket": {"type": "str", "required": True},
+    "name": {"type": "str"},
+    "files": {"type": "list", "elements": "str", "default": []},
+    "require_checksum": {"type": "bool", "default": True},
+    "revision": {"type": "str"},
+}
+
+ROOT_OPTIONS: dict[str, dict[str, Any]] = {
+    "root": {"type": "path", "default": DEFAULT_ROOT},
+}
+
+STAGE_OPTIONS: dict[str, dict[str, Any]] = {
+    **S3_OPTIONS,
+    **ROOT_OPTIONS,
+    "plan": {"type": "dict", "required": True},
+    "phase": {"type": "str", "choices": ["budget", "stage"], "default": "stage"},
+    "node": {"type": "str"},
+    "disk_ceiling_percent": {"type": "int", "default": 85},
+    "tensor_parallel": {"type": "int", "default": 0},
+    "workers": {"type": "int", "default": 8},
+    "stall_timeout_s": {"type": "int", "default": 300},
+    "url_expiry_s": {"type": "int", "default": 86400},
+    "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
+    "wheel_dir": {"type": "path"},
+    "urls": {"type": "dict", "no_log": True},
+    "ca_pem": {"type": "str"},
+    "wheel": {"type": "path"},
+}
+
+#: What only the controller needs; it never reaches a node.
+CONTROLLER_ONLY = frozenset({*S3_OPTIONS, "url_expiry_s", "wheel_dir"})
+
+PAIRS = [("access_key", "secret_key")]
+
+
+def range_problems(options: dict[str, Any]) -> list[str]:
+    """What is wrong with the numbers, one text each."""
+    allowed = {
+        "disk_ceiling_percent": (1, 100),
+        "tensor_parallel": (0, 64),
+        "workers": (1, 64),
+        "stall_timeout_s": (1, 86400),
+        # The longest life that signature version 4 allows is seven days.
+        "url_expiry_s": (60, 604800),
+    }
+    return [
+        f"option {name} is {options[name]}, allowed are {low} to {high}"
+        for name, (low, high) in allowed.items()
+        if options.get(name) is not None and not low <= options[name] <= high
+    ]

@@ -1,0 +1,133 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a node remembers of the files it holds: the receipt of a complete revision, the journal of one on its way."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+class ReceiptError(ValueError):
+    """A receipt or journal that cannot be read; its text is the message for the user."""
+
+
+@dataclass(frozen=True)
+class Stat:
+    """What the file system says of a file: bytes, modification time in ns, number of names, bytes allocated."""
+
+    size: int
+    mtime_ns: int
+    links: int = 1
+    allocated: int = 0
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A file that was verified when it had this size and modification time."""
+
+    path: str
+    size: int
+    digest: str
+    mtime_ns: int
+
+    def matches(self, stat: Stat | None) -> bool:
+        return stat is not None and (stat.size, stat.mtime_ns) == (self.size, self.mtime_ns)
+
+
+@dataclass(frozen=True)
+class Derived:
+    """A file that stands in for the one of the plan. rule: how it was made. digest: of the text on disk (sha256)."""
+
+    rule: str
+    source_digest: str
+    digest: str
+    size: int
+    mtime_ns: int
+
+
+@dataclass(frozen=True)
+class Receipt:
+    """created: UTC, ISO 8601. files: as planned. derived, originals: by path; originals are whole texts."""
+
+    name: str
+    revision: str
+    created: str
+    files: tuple[Entry, ...]
+    derived: Mapping[str, Derived] = field(default_factory=dict)
+    originals: Mapping[str, str] = field(default_factory=dict)
+
+    def on_disk(self) -> dict[str, Entry]:
+        """Every file with the size and time it has on disk: those of the derived text where there is one."""
+        entries = {}
+        for entry in self.files:
+            derived = self.derived.get(entry.path)
+            entries[entry.path] = (
+                Entry(entry.path, derived.size, derived.digest, derived.mtime_ns) if derived else entry
+            )
+        return entries
+
+    def contents(self) -> frozenset[tuple[str, int, str]]:
+        """What the revision is, without when and where."""
+        return frozenset((entry.path, entry.size, entry.digest) for entry in self.files)
+
+    @property
+    def bytes(self) -> int:
+        return sum(entry.size for entry in self.files)
+
+
+def wrong_files(receipt: Receipt, found: Mapping[str, Stat]) -> dict[str, str]:
+    """Path and finding of every file that is not as the receipt has it."""
+    wrong = {}
+    for path, entry in receipt.on_disk().items():
+        stat = found.get(path)
+        if stat is None:
+            wrong[path] = "missing"
+        elif stat.size != entry.size:
+            wrong[path] = f"{stat.size} bytes instead of {entry.size}"
+        elif stat.mtime_ns != entry.mtime_ns:
+            wrong[path] = "modified since it was verified"
+    return wrong
+
+
+def render(receipt: Receipt) -> str:
+    return json.dumps(asdict(receipt), indent=1) + "\n"
+
+
+def parse(text: str, where: str) -> Receipt:
+    """The receipt in this text; where: its path, for the error."""
+    try:
+        data = json.loads(text)
+        return Receipt(
+            name=str(data["name"]),
+            revision=str(data["revision"]),
+            created=str(data["created"]),
+            files=tuple(_entry(item) for item in data["files"]),
+            derived={path: Derived(**item) for path, item in data.get("derived", {}).items()},
+            originals={path: str(original) for path, original in data.get("originals", {}).items()},
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise ReceiptError(
+            f"{where} is not a receipt of gb10.ring ({type(error).__name__}: {error}); "
+            "move it away and stage the revision again, which keeps nothing of it"
+        ) from error
+
+
+def render_journal(entries: Mapping[str, Entry]) -> str:
+    return json.dumps({"files": [asdict(entry) for entry in entries.values()]}, indent=1) + "\n"
+
+
+def parse_journal(text: str) -> dict[str, Entry]:
+    """The finished files in this journal; one that cannot be read holds none, so the files are fetched again."""
+    try:
+        entries = [_entry(item) for item in json.loads(text)["files"]]
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {entry.path: entry for entry in entries}
+
+
+def _entry(item: Mapping[str, Any]) -> Entry:
+    return Entry(str(item["path"]), int(item["size"]), str(item["digest"]), int(item["mtime_ns"]))

@@ -1,0 +1,258 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Brings a revision onto this node as decided: links, transfers, commit. A revision is complete or absent."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import fcntl
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+
+from ..host import HostError, sync_directory, write_text
+from . import units
+from .decide import CONFIG, Staging, Step, Survey
+from .hashing import Standard, hasher
+from .layout import Layout
+from .mover import MoveError, StoppedError, Transfer, move
+from .receipt import Derived, Entry, Receipt, render, render_journal
+from .runtime import Crc
+from .survey import tree
+from .tp_config import ConfigError, derived_text
+
+
+@dataclass(frozen=True)
+class Job:
+    """One staging on this node. urls: a presigned GET address by path. tp: 0 leaves config.json as it came."""
+
+    layout: Layout
+    staging: Staging
+    survey: Survey
+    urls: Mapping[str, str]
+    tp: int = 0
+    workers: int = 8
+    crc: Crc | None = None
+    transfer: Transfer = field(default_factory=Transfer)
+
+    @property
+    def directory(self) -> Path:
+        return self.layout.staging(self.staging.manifest.revision)
+
+    @property
+    def revision(self) -> Path:
+        return self.layout.revision(self.staging.manifest.revision)
+
+
+@contextlib.contextmanager
+def locked(layout: Layout) -> Iterator[None]:
+    """One staging of a checkpoint at a time on this node. Raises HostError when another one runs."""
+    layout.stagings.mkdir(parents=True, exist_ok=True)
+    with layout.lock.open("w") as handle:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise HostError(
+                f"another run is staging {layout.name} on this node ({layout.lock} is locked); wait for it, or end it"
+            ) from error
+        yield
+
+
+def apply(job: Job) -> Receipt:
+    """Do everything that the staging says and write the receipt. Raises HostError; finished files stay in the journal."""
+    _prepare(job)
+    journal = {step.file.path: job.survey.journal[step.file.path] for step in job.staging.of("staged")}
+    _link(job, journal)
+    _fetch(job, journal)
+    return _commit(job, journal)
+
+
+def _prepare(job: Job) -> None:
+    """A staging directory that holds the finished files of an earlier run and nothing else."""
+    if job.survey.receipt is None and job.revision.is_dir():
+        job.revision.rename(job.directory)
+    job.directory.mkdir(parents=True, exist_ok=True)
+    finished = {step.file.path for step in job.staging.of("staged")}
+    for path in tree(job.directory):
+        if path not in finished:
+            (job.directory / path).unlink()
+    for place, _directories, _names in os.walk(job.directory, topdown=False):
+        if Path(place) != job.directory and not any(Path(place).iterdir()):
+            Path(place).rmdir()
+
+
+def _link(job: Job, journal: dict[str, Entry]) -> None:
+    for step in job.staging.of("link"):
+        source, target = job.layout.revisions / step.source, job.directory / step.file.path
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            os.link(source, target)
+        except OSError as error:
+            raise HostError(f"cannot link {target} to {source}: {error.strerror}") from error
+        journal[step.file.path] = Entry(step.file.path, step.file.size, step.file.digest, target.stat().st_mtime_ns)
+    if job.staging.of("link"):
+        _write_journal(job, journal)
+
+
+def _fetch(job: Job, journal: dict[str, Entry]) -> None:
+    """All transfers. config.json goes first, so that one that cannot be derived from is known before hours of transfer."""
+    config = [step for step in job.staging.of("fetch") if step.file.path == CONFIG and job.staging.derive]
+    others = [step for step in job.staging.of("fetch") if step not in config]
+    _transfers(job, config, journal)
+    if job.staging.derive and CONFIG in journal:
+        _derived_config(job, _read(job.directory / CONFIG))
+    # The longest first: two of the real files are 101 GB, and one that starts last decides when the run ends.
+    _transfers(job, sorted(others, key=lambda step: -step.file.size), journal)
+
+
+def _transfers(job: Job, steps: list[Step], journal: dict[str, Entry]) -> None:
+    failures: dict[str, MoveError] = {}
+    with concurrent.futures.ThreadPoolExecutor(max_workers=job.workers) as pool:
+        futures = {pool.submit(_transfer, job, step): step.file.path for step in steps}
+        for future in concurrent.futures.as_completed(futures):
+            try:
+                entry = future.result()
+            except MoveError as error:
+                failures[futures[future]] = error
+                if error.disk_full:
+                    job.transfer.stop.set()
+            else:
+                journal[entry.path] = entry
+                _write_journal(job, journal)
+    if failures:
+        raise HostError(_failure_text(job, failures, len(journal)))
+
+
+def _transfer(job: Job, step: Step) -> Entry:
+    url = job.urls.get(step.file.path)
+    if not url:
+        raise MoveError("no address was signed for it; run the task through its action plugin, not the bare module")
+    entry = move(
+        step.file, url, job.directory / step.file.path, lambda: hasher(step.file.digest, job.crc), job.transfer
+    )
+    sync_directory((job.directory / step.file.path).parent)
+    return entry
+
+
+def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str:
+    manifest = job.staging.manifest
+    named = {path: error for path, error in failures.items() if not isinstance(error, StoppedError)}
+    lines = [f"{path}: {error}" for path, error in sorted(named.items())]
+    if len(named) < len(failures):
+        lines.append(f"and {len(failures) - len(named)} more, stopped for that")
+    return (
+        f"{len(failures)} of {units.files(len(manifest.files))} of {manifest.name} revision {manifest.revision} "
+        f"did not arrive; {units.files(kept)} fetched so far are kept for the next run.\n" + "\n".join(lines)
+    )
+
+
+def _write_journal(job: Job, journal: Mapping[str, Entry]) -> None:
+    write_text(job.layout.journal(job.staging.manifest.revision), render_journal(journal))
+
+
+# --- commit -------------------------------------------------------------------------------------------------------
+
+
+def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
+    """Derive, make durable, rename, receipt last."""
+    old = job.survey.receipt
+    entries = {**_recorded(old), **journal}
+    whole = job.revision.is_dir()
+    keeps_config = any(step.file.path == CONFIG for step in job.staging.of("keep"))
+    place = job.revision if whole and keeps_config else job.directory
+    derived, originals = _place_config(job, entries, place, keeps_config)
+    if whole:
+        entries.update(_swap_in(job, derived))
+    else:
+        _sync_tree(job.directory)
+        job.revision.parent.mkdir(parents=True, exist_ok=True)
+        job.directory.rename(job.revision)
+        sync_directory(job.revision.parent)
+    receipt = Receipt(
+        name=job.staging.manifest.name,
+        revision=job.staging.manifest.revision,
+        created=old.created if old else datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        files=tuple(entries[file.path] for file in job.staging.manifest.files),
+        derived=derived,
+        originals=originals,
+    )
+    write_text(job.layout.receipt(receipt.revision), render(receipt))
+    shutil.rmtree(job.directory, ignore_errors=True)
+    job.layout.journal(receipt.revision).unlink(missing_ok=True)
+    return receipt
+
+
+def _recorded(receipt: Receipt | None) -> dict[str, Entry]:
+    return {entry.path: entry for entry in receipt.files} if receipt else {}
+
+
+def _place_config(
+    job: Job, entries: dict[str, Entry], place: Path, kept: bool
+) -> tuple[dict[str, Derived], dict[str, str]]:
+    """Write config.json as wanted; what the receipt says of it."""
+    old = job.survey.receipt
+    if not job.staging.derive:
+        return (dict(old.derived), dict(old.originals)) if old and kept else ({}, {})
+    path = place / CONFIG
+    original = old.originals.get(CONFIG) if old and kept else None
+    if original is None:
+        original = _read(path)
+    wanted = _derived_config(job, original)
+    if wanted != _read(path):
+        write_text(path, wanted)
+    stat = path.stat()
+    if wanted == original:
+        source = entries[CONFIG]
+        entries[CONFIG] = Entry(CONFIG, source.size, source.digest, stat.st_mtime_ns)
+        return {}, {}
+    digest = Standard("sha256")
+    digest.update(memoryview(wanted.encode()))
+    rule = f"tp{job.tp}"
+    derived = Derived(rule, entries[CONFIG].digest, digest.digest(), stat.st_size, stat.st_mtime_ns)
+    return {CONFIG: derived}, {CONFIG: original}
+
+
+def _derived_config(job: Job, original: str) -> str:
+    try:
+        return derived_text(original, job.tp) if job.tp else original
+    except ConfigError as error:
+        raise HostError(
+            f"cannot derive {CONFIG} of {job.staging.manifest.name} for tensor_parallel {job.tp}: {error}"
+        ) from error
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise HostError(f"cannot read {path}: {error}") from error
+
+
+def _swap_in(job: Job, derived: Mapping[str, Derived]) -> dict[str, Entry]:
+    """Replace the files of an existing revision that had gone wrong, one rename each."""
+    recorded = _recorded(job.survey.receipt)
+    swapped = {}
+    for step in job.staging.steps:
+        path = step.file.path
+        if step.action == "keep":
+            continue
+        staged, target = job.directory / path, job.revision / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path in recorded and path not in derived and step.action != "link":
+            # With the recorded time the old receipt holds for the new file: a crash before the new one costs nothing.
+            os.utime(staged, ns=(recorded[path].mtime_ns, recorded[path].mtime_ns))
+        stat = staged.stat()
+        staged.replace(target)
+        sync_directory(target.parent)
+        swapped[path] = Entry(path, step.file.size, step.file.digest, stat.st_mtime_ns)
+    return swapped
+
+
+def _sync_tree(directory: Path) -> None:
+    for place, _directories, _names in os.walk(directory, topdown=False):
+        sync_directory(place)

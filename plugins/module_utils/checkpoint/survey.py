@@ -1,0 +1,112 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at what a node holds of a checkpoint. Reads only."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from ..host import HostError, read_text
+from .decide import CONFIG, Disk, OtherRevision, Survey
+from .layout import Layout
+from .receipt import Receipt, ReceiptError, Stat, parse, parse_journal
+
+
+def look(layout: Layout, revision: str) -> Survey:
+    """What there is of this revision and beside it. Raises HostError when the disk cannot be read."""
+    problem = ""
+    receipt = None
+    try:
+        receipt = read_receipt(layout, revision)
+    except ReceiptError as error:
+        problem = str(error)
+    directory = layout.revision(revision)
+    journal = parse_journal(read_text(layout.journal(revision)) or "")
+    staging = layout.staging(revision)
+    # A run that was killed between its last rename and the receipt left a whole, unrecorded revision.
+    staged = staging if staging.is_dir() or receipt else directory
+    return Survey(
+        disk=disk_of(layout.base),
+        receipt=receipt,
+        revision_exists=directory.is_dir(),
+        present=tree(directory),
+        journal=journal,
+        staged=tree(staged) if journal or staging.is_dir() else {},
+        others=tuple(
+            OtherRevision(other, tree(layout.revision(other.revision)))
+            for other in receipts(layout)
+            if other.revision != revision
+        ),
+        leftovers=leftovers(layout),
+        current=current_revision(layout),
+        config_text=read_text(directory / CONFIG) if receipt else None,
+        problem=problem,
+    )
+
+
+def read_receipt(layout: Layout, revision: str) -> Receipt | None:
+    """The receipt of this revision, or None. Raises ReceiptError when there is one that cannot be read."""
+    path = layout.receipt(revision)
+    text = read_text(path)
+    return None if text is None else parse(text, str(path))
+
+
+def receipts(layout: Layout) -> list[Receipt]:
+    """Every readable receipt whose revision directory exists, oldest first."""
+    found = []
+    for path in sorted(layout.receipts.glob("*.json")) if layout.receipts.is_dir() else []:
+        try:
+            receipt = parse(read_text(path) or "", str(path))
+        except ReceiptError:
+            continue
+        if layout.revision(receipt.revision).is_dir():
+            found.append(receipt)
+    return sorted(found, key=lambda receipt: (receipt.created, receipt.revision))
+
+
+def tree(directory: Path) -> dict[str, Stat]:
+    """Every file below the directory by its relative path; symbolic links are not followed and count as files."""
+    found = {}
+    for place, _directories, names in os.walk(directory):
+        for name in names:
+            path = Path(place) / name
+            try:
+                stat = path.lstat()
+            except FileNotFoundError:
+                continue
+            found[path.relative_to(directory).as_posix()] = Stat(
+                stat.st_size, stat.st_mtime_ns, stat.st_nlink, stat.st_blocks * 512
+            )
+    return found
+
+
+def leftovers(layout: Layout) -> dict[str, int]:
+    """Bytes allocated in the staging directory of each revision that was not finished."""
+    if not layout.stagings.is_dir():
+        return {}
+    directories = sorted(path for path in layout.stagings.iterdir() if path.is_dir())
+    return {path.name: sum(stat.allocated for stat in tree(path).values() if stat.links == 1) for path in directories}
+
+
+def current_revision(layout: Layout) -> str:
+    """The active revision, or an empty text when there is none or the link is not ours."""
+    try:
+        target = str(layout.current.readlink())
+    except OSError:
+        return ""
+    revision = target.removeprefix("revisions/")
+    return revision if target == layout.link_text(revision) else ""
+
+
+def disk_of(path: Path) -> Disk:
+    """The file system that will hold this path, which need not exist yet."""
+    place = path
+    while not place.exists() and place != place.parent:
+        place = place.parent
+    try:
+        figures = os.statvfs(place)
+    except OSError as error:
+        raise HostError(f"cannot read the file system of {place}: {error.strerror}") from error
+    return Disk(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)

@@ -1,0 +1,155 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a rank is ready: what was seen of its unit and of the head's API, turned into checks and into "wait on or not"."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..report.checks import Check
+from .service import UnitState
+
+QUESTION = "What is 17*19? Answer with the number only."
+ANSWER = "323"
+
+
+@dataclass(frozen=True)
+class Reply:
+    """An HTTP answer. status 0: none came, and error says why."""
+
+    status: int = 0
+    body: str = ""
+    error: str = ""
+
+    def text(self) -> str:
+        if not self.status:
+            return self.error or "no answer"
+        return f"status {self.status}"
+
+
+@dataclass(frozen=True)
+class Look:
+    """What one look at a rank gave. health is None where the rank does not ask the head, models and chat except on rank 0."""
+
+    unit: UnitState
+    health: Reply | None = None
+    models: Reply | None = None
+    chat: Reply | None = None
+    wanted_hash: str = ""
+    journal: tuple[str, ...] = ()
+
+
+def settled(look: Look) -> bool:
+    """Whether to stop waiting: all is well, or the unit ended by itself and the wait would be in vain."""
+    return look.unit.failed or ready(look)
+
+
+def ready(look: Look) -> bool:
+    """Whether the unit runs and the head answers, as far as this rank asks."""
+    if not look.unit.running:
+        return False
+    return all(reply is None or reply.status == 200 for reply in (look.health, look.models))
+
+
+def served(models: Reply | None) -> tuple[str, ...]:
+    """Names in a /v1/models answer; none when it is not one."""
+    try:
+        return tuple(str(entry["id"]) for entry in json.loads(models.body)["data"]) if models else ()
+    except (ValueError, KeyError, TypeError):
+        return ()
+
+
+def answer_of(chat: Reply) -> str:
+    """The text of a chat completion, or an empty text."""
+    try:
+        return str(json.loads(chat.body)["choices"][0]["message"]["content"])
+    except (ValueError, KeyError, TypeError, IndexError):
+        return ""
+
+
+def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
+    """The checks of one rank; those of the API on rank 0 only."""
+    result = [_unit_check(node, unit, look), *_config_check(node, look)]
+    if look.models is not None:
+        result.append(_health_check(node, unit, url, model_name, look))
+    if look.chat is not None:
+        result.append(_chat_check(node, url, look.chat))
+    return result
+
+
+def _unit_check(node: str, unit: str, look: Look) -> Check:
+    return Check(
+        id="engine.unit",
+        node=node,
+        ok=look.unit.running,
+        found=look.unit.text(),
+        expected="active (running)",
+        cure=_with_journal(f"run the engine role; `journalctl -u {unit}` on {node} says why it ended", look.journal),
+    )
+
+
+def _config_check(node: str, look: Look) -> list[Check]:
+    """Whether the running process was started from the unit as it is written; nothing to say when it does not run."""
+    if not look.unit.running or not look.wanted_hash:
+        return []
+    same = look.unit.hash == look.wanted_hash
+    return [
+        Check(
+            id="engine.config",
+            node=node,
+            ok=same,
+            found=f"running configuration {look.unit.hash or 'unknown'}",
+            expected=f"configuration {look.wanted_hash}, as the unit is written",
+            cure="run the engine role: it restarts the group",
+            severity="warning",
+        )
+    ]
+
+
+def _health_check(node: str, unit: str, url: str, model_name: str, look: Look) -> Check:
+    health, models = look.health or Reply(error="not asked"), look.models or Reply(error="not asked")
+    names = served(models)
+    found = f"/health {health.text()}, /v1/models {models.text()}"
+    if names:
+        found += f" with {', '.join(names)}"
+    return Check(
+        id="engine.health",
+        node=node,
+        ok=health.status == 200 and models.status == 200 and model_name in names,
+        found=f"{url}: {found}",
+        expected=f"/health status 200, /v1/models with {model_name}",
+        cure=_with_journal(
+            f"the head answers once every rank has joined: look for the rank whose engine.unit failed, then `journalctl -u {unit}` here",
+            look.journal,
+        ),
+    )
+
+
+def _chat_check(node: str, url: str, chat: Reply) -> Check:
+    said = answer_of(chat)
+    return Check(
+        id="engine.chat",
+        node=node,
+        ok=chat.status == 200 and ANSWER in said,
+        found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
+        expected=f"an answer with {ANSWER} to {QUESTION!r}",
+        cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
+    )
+
+
+def _with_journal(cure: str, journal: Sequence[str]) -> str:
+    return cure if not journal else f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal)
+
+
+def outcome(look: Look) -> str:
+    """``ready``, ``ended`` (the engine ended by itself), or ``waiting``."""
+    if ready(look):
+        return "ready"
+    return "ended" if look.unit.failed else "waiting"
+
+
+def with_chat(look: Look, chat: Reply) -> Look:
+    return replace(look, chat=chat)

@@ -1,0 +1,169 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What the fabric of one node should look like, as checks, and what ``ping`` said about it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ..report.checks import Check
+from .links import Link
+from .ports import Port
+
+# IPv4 header (20) and ICMP header (8): what is left of a frame for ping's payload.
+PING_OVERHEAD = 28
+
+_COUNTS = re.compile(r"(\d+) packets transmitted, (\d+) received")
+
+
+@dataclass(frozen=True)
+class Ping:
+    """Outcome of one ping. reason: what it complained about. small: replies to a small ping after a failure, None: not tried."""
+
+    sent: int
+    received: int
+    reason: str = ""
+    small: bool | None = None
+
+    @property
+    def ok(self) -> bool:
+        return self.sent > 0 and self.received == self.sent
+
+
+def ping_argv(port: Port, size: int, count: int) -> list[str]:
+    """A ping of ``size`` bytes on the wire, unfragmented, by this netdev only."""
+    payload = str(size - PING_OVERHEAD)
+    return ["ping", "-M", "do", "-s", payload, "-c", str(count), "-W", "2", "-I", port.netdev, port.peer_address]
+
+
+def parse_ping(stdout: str, stderr: str) -> Ping:
+    """Counts and the first complaint in the output of iputils ping."""
+    counts = _COUNTS.search(stdout)
+    lines = [line.strip() for line in (*stderr.splitlines(), *stdout.splitlines())]
+    complaints = [line for line in lines if line.startswith(("ping: ", "From ")) and "Warning" not in line]
+    sent, received = (int(counts[1]), int(counts[2])) if counts else (0, 0)
+    return Ping(sent, received, complaints[0].removeprefix("ping: ") if complaints else "")
+
+
+def can_ping(port: Port, link: Link | None, mtu: int) -> bool:
+    """Whether a full-size ping over this leg makes sense: our own end has carrier, address and MTU."""
+    return link is not None and link.carrier and port.cidr in link.ipv4 and link.mtu >= mtu
+
+
+def settled(port: Port, link: Link | None, mtu: int) -> bool:
+    """Whether waiting cannot help: all is as planned, or the netdev does not exist."""
+    return link is None or (link.carrier and link.ipv4 == (port.cidr,) and link.mtu == mtu)
+
+
+@dataclass(frozen=True)
+class LegReport:
+    """The checks of one leg as this node sees it."""
+
+    checks: tuple[Check, ...]
+    pinged: bool
+
+    @property
+    def up(self) -> bool:
+        return self.pinged and all(check.ok for check in self.checks)
+
+
+def leg_reports(
+    node: str, ports: Sequence[Port], mtu: int, links: Mapping[str, Link], pings: Mapping[str, Ping]
+) -> list[LegReport]:
+    """A report for each port; pings by netdev."""
+    return [
+        LegReport(leg_checks(node, port, mtu, links.get(port.netdev), pings.get(port.netdev)), port.netdev in pings)
+        for port in ports
+    ]
+
+
+def leg_checks(node: str, port: Port, mtu: int, link: Link | None, ping: Ping | None) -> tuple[Check, ...]:
+    """The checks of one leg; what cannot hold after an earlier failure is left out."""
+    presence = _presence(node, port, link)
+    if link is None:
+        return (presence,)
+    carrier = _carrier(node, port, link)
+    if not link.carrier:
+        return (presence, carrier)
+    checks = (presence, carrier, _address(node, port, link), _mtu(node, port, mtu, link))
+    return (*checks, _ping(node, port, mtu, ping)) if ping else checks
+
+
+def _presence(node: str, port: Port, link: Link | None) -> Check:
+    return Check(
+        id="fabric.presence",
+        node=node,
+        ok=link is not None,
+        found=port.label if link else f"no netdev {port.netdev}",
+        expected=f"netdev {port.netdev} (port {port.port}, rail {port.rail}) for {port.subnet} to {port.peer}",
+        cure=(
+            f"plug in the cable of port {port.port}: DGX OS powers an unused ConnectX port off, and its netdevs go with it; "
+            "where the machine names it otherwise, set netdevs in the topology file"
+        ),
+    )
+
+
+def _carrier(node: str, port: Port, link: Link) -> Check:
+    state = "carrier" if link.carrier else "no carrier" if link.up else "set down, no carrier"
+    return Check(
+        id="fabric.carrier",
+        node=node,
+        ok=link.carrier,
+        found=f"{state} on {port.label}",
+        expected=f"carrier from {port.peer_netdev} of {port.peer}",
+        cure=(
+            f"run 'netplan apply' on {node}"
+            if not link.up
+            else f"seat the cable from port {port.port} of {node} to {port.peer} ({port.peer_netdev}), and see that "
+            f"{port.peer} is on and its fabric configured: both ends must be up"
+        ),
+    )
+
+
+def _address(node: str, port: Port, link: Link) -> Check:
+    strangers = [address for address in link.ipv4 if address != port.cidr]
+    return Check(
+        id="fabric.address",
+        node=node,
+        ok=link.ipv4 == (port.cidr,),
+        found=f"{link.addresses()} on {port.label}",
+        expected=f"{port.cidr} and no other IPv4 address",
+        cure=(
+            f"remove {', '.join(strangers)}: look for {port.netdev} in /etc/netplan, /run/netplan and NetworkManager's "
+            "connections, since netplan joins the addresses of all files"
+            if strangers
+            else "run the fabric role again, or 'netplan apply' on the node"
+        ),
+    )
+
+
+def _mtu(node: str, port: Port, mtu: int, link: Link) -> Check:
+    return Check(
+        id="fabric.mtu",
+        node=node,
+        ok=link.mtu == mtu,
+        found=f"{link.mtu} bytes on {port.label}",
+        expected=f"{mtu} bytes",
+        cure=f"run the fabric role again; if it stays, another netplan file sets the mtu of {port.netdev}",
+    )
+
+
+def _ping(node: str, port: Port, mtu: int, ping: Ping) -> Check:
+    said = f" ({ping.reason})" if ping.reason and not ping.ok else ""
+    passes = ", small ones pass" if ping.small and not ping.ok else ""
+    return Check(
+        id="fabric.ping",
+        node=node,
+        ok=ping.ok,
+        found=f"{ping.received} of {ping.sent} replies from {port.peer_address} on {port.label}{passes}{said}",
+        expected=f"every reply to unfragmented packets of {mtu} bytes",
+        cure=(
+            f"set mtu {mtu} at the other end, {port.peer_netdev} of {port.peer} (and on a switch between them)"
+            if ping.small
+            else f"see that port {port.port} of {node} is cabled to {port.peer_netdev} of {port.peer}, and that "
+            f"{port.peer} has {port.peer_address} there"
+        ),
+    )

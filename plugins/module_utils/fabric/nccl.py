@@ -1,0 +1,81 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The environment that makes NCCL use every leg of this node's fabric, for each shape of cabling."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+SHAPES = ("ring", "pair", "switch")
+
+
+class NcclError(ValueError):
+    """The fabric as described cannot carry NCCL; the text is the message for the user."""
+
+
+def environment(
+    shape: str, size: int, fabric_ports: Sequence[Mapping[str, Any]], management_interface: str
+) -> dict[str, str]:
+    """Variables for one node. fabric_ports: the list of that name that the inventory gives each node.
+
+    NCCL_IB_GID_INDEX is never set: the index of the RoCE v2 IPv4 entry differs between nodes and moves after a link flap, and
+    NCCL finds it by version and address family. NCCL_CROSS_NIC and NCCL_IB_ADDR_RANGE stay unset on a ring, where neither has
+    a right value.
+    """
+    if shape not in SHAPES:
+        raise NcclError(f"ring_shape is {shape!r}, allowed: {', '.join(SHAPES)}")
+    devices = _devices(fabric_ports)
+    result = {
+        "NCCL_NET": "IB",
+        "NCCL_IB_DISABLE": "0",
+        "NCCL_IB_HCA": f"={','.join(devices)}",  # without the = each name is a prefix
+        "NCCL_IB_ROCE_VERSION_NUM": "2",
+        "NCCL_IB_ADDR_FAMILY": "AF_INET",
+        "NCCL_IGNORE_CPU_AFFINITY": "1",
+        # Bootstrap and gloo need an address that every node reaches; on a ring only the management plane has one.
+        "NCCL_SOCKET_IFNAME": f"={management_interface}",
+        "GLOO_SOCKET_IFNAME": management_interface,
+        "TP_SOCKET_IFNAME": management_interface,
+    }
+    if shape == "ring":
+        result.update(_ring(size))
+    elif shape == "pair" and _ports_differ(fabric_ports):
+        result.update(_SUBNET_AWARE)
+    return dict(sorted(result.items()))
+
+
+# NCCL pairs devices by index, which on a ring joins two ports that share no cable; this makes it compare subnets (NCCL 2.30.7).
+_SUBNET_AWARE = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_NET_PLUGIN": "none"}
+
+
+def _ring(size: int) -> dict[str, str]:
+    result = {
+        **_SUBNET_AWARE,
+        "NCCL_IB_MERGE_NICS": "0",  # a merged device would join the rails of two different neighbours
+        "NCCL_IB_TC": "106",  # TC, TIMEOUT and MAX_NCHANNELS as published for the three-Spark ring (LLMKube PR #1816)
+        "NCCL_IB_TIMEOUT": "22",
+        "NCCL_MAX_NCHANNELS": "4",
+    }
+    if size >= 4:
+        result["NCCL_ALGO"] = "Ring"  # a tree would need links between nodes that share no cable
+    return result
+
+
+def _ports_differ(fabric_ports: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether the cable goes from one port to the other one of the peer, so that equal indexes do not meet."""
+    return any(port["netdev"] != port["peer_netdev"] for port in fabric_ports)
+
+
+def _devices(fabric_ports: Sequence[Mapping[str, Any]]) -> list[str]:
+    """RDMA devices, rail 0 of both ports first: the order in which NCCL lists them."""
+    names = [
+        str(port.get("rdma_device") or "")
+        for port in sorted(fabric_ports, key=lambda port: (port["rail"], port["port"]))
+    ]
+    if not names or "" in names:
+        raise NcclError(
+            f"fabric_ports names the RDMA devices {names}, expected one rdma_device for each of at least one port"
+        )
+    return names

@@ -1,0 +1,94 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What a report says to a person, and the document it writes; pure."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from .checks import errors, failed, line
+
+SCHEMA = 1
+
+
+def collected(
+    hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str], names: str | Sequence[str]
+) -> list[dict[str, Any]]:
+    """The ``checks`` of the registered results called names, of every host in order; hosts without them give none."""
+    wanted = [names] if isinstance(names, str) else list(names)
+    checks: list[dict[str, Any]] = []
+    for host in hosts:
+        for name in wanted:
+            result = hostvars[host].get(name) or {}
+            checks.extend(dict(check) for check in result.get("checks") or [])
+    return checks
+
+
+def document(title: str, created: str, checks: Sequence[Mapping[str, Any]]) -> str:
+    """The JSON report: schema, title, creation time (UTC, ISO 8601), verdict, all checks with the failed ones first."""
+    bad = failed(checks)
+    good = [check for check in checks if check["ok"]]
+    report = {
+        "schema": SCHEMA,
+        "title": title,
+        "created": created,
+        "ok": not errors(checks),
+        "failed": len(bad),
+        "checks": [dict(check) for check in [*bad, *good]],
+    }
+    return json.dumps(report, indent=2, sort_keys=False) + "\n"
+
+
+def verdict(title: str, checks: Sequence[Mapping[str, Any]]) -> str:
+    """One message: how many checks held, then each one that did not, worst first, with its cure."""
+    bad = failed(checks)
+    held = len(checks) - len(bad)
+    if not bad:
+        return f"{title}: all {held} checks hold"
+    return "\n".join([f"{title}: {len(bad)} of {len(checks)} checks failed", *(f"- {line(check)}" for check in bad)])
+
+
+def table(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Rows with the same keys as text columns under their keys; numbers to the right. Empty rows give empty text."""
+    if not rows:
+        return ""
+    names = list(rows[0])
+    cells = [names, *([str(row.get(name, "")) for name in names] for row in rows)]
+    widths = [max(len(row[index]) for row in cells) for index in range(len(names))]
+    right = [all(isinstance(row.get(name), int) for row in rows) for name in names]
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if number else cell.ljust(width)
+            for cell, width, number in zip(row, widths, right, strict=True)
+        ).rstrip()
+        for row in cells
+    )
+
+
+def site_rows(hostvars: Mapping[str, Mapping[str, Any]], hosts: Iterable[str]) -> list[dict[str, str]]:
+    """One row a node from the registered results of the roles' verify tasks: legs up, files and bytes, engine."""
+    return [_site_row(host, hostvars[host]) for host in hosts]
+
+
+def _site_row(host: str, variables: Mapping[str, Any]) -> dict[str, str]:
+    fabric = variables.get("fabric_checks") or {}
+    checkpoint = (variables.get("checkpoint_checks") or {}).get("checkpoint") or {}
+    engine = variables.get("engine_checks") or {}
+    return {
+        "node": host,
+        "legs up": f"{fabric['legs_up']} of {fabric['legs_total']}" if "legs_up" in fabric else "not checked",
+        "revision": str(checkpoint.get("current") or "none"),
+        "files": str(checkpoint.get("files", 0)),
+        "bytes": f"{checkpoint.get('bytes', 0):,}",
+        "engine": _engine(engine.get("checks")),
+    }
+
+
+def _engine(checks: Sequence[Mapping[str, Any]] | None) -> str:
+    if not checks:
+        return "not checked"
+    bad = errors(checks)
+    return "healthy" if not bad else f"failing: {bad[0]['id']} {bad[0]['found']}"

@@ -1,0 +1,135 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: checkpoint_info
+short_description: Look at the checkpoint that a node holds
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - Reports the revisions of a checkpoint and which one is active, and checks the active one against its receipt.
+  - Does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together.
+options:
+  root:
+    description: Directory of all checkpoints on the node.
+    type: path
+    default: /var/lib/gb10-ring/checkpoints
+  name:
+    description: Name of the checkpoint.
+    type: str
+    required: true
+  revision:
+    description: Name of the revision that should be active. Without it, any.
+    type: str
+  node:
+    description: Inventory name of this node, which the checks carry.
+    type: str
+    required: true
+  full:
+    description:
+      - Whether to read every file again and compute its digest, which takes as long as reading the disk does.
+      - Otherwise sizes and modification times are compared with those that the files had when they were verified.
+    type: bool
+    default: false
+  disk_ceiling_percent:
+    description: How full the file system may be before a warning, in percent of its size.
+    type: int
+    default: 85
+  python_path:
+    description: Directory on the node that holds awscrt, which O(full=true) needs for CRC-64/NVME.
+    type: path
+    default: /var/lib/gb10-ring/python
+attributes:
+  check_mode:
+    description: Runs the same in check mode.
+    support: full
+  diff_mode:
+    description: Changes nothing, so there is nothing to show.
+    support: none
+  idempotent:
+    description: Never changes anything.
+    support: full
+seealso:
+  - module: gb10.ring.checkpoint_stage
+  - module: gb10.ring.report
+"""
+
+EXAMPLES = r"""
+- name: Look at the checkpoint
+  gb10.ring.checkpoint_info:
+    name: DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard
+    node: "{{ inventory_hostname }}"
+  register: checkpoint_checks
+"""
+
+RETURN = r"""
+checks:
+  description:
+    - C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config) and C(checkpoint.disk).
+    - The three in the middle are left out when there is no receipt to compare with.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - id: checkpoint.files
+      node: spark1
+      ok: true
+      severity: error
+      found: 54 files, 460.1 GB, sizes and times as verified
+      expected: 54 files as in receipts/6d2f1f7a3c0b9e55.json
+      cure: ""
+checkpoint:
+  description:
+    - C(path) of the checkpoint, C(current) revision, C(revisions), C(unfinished) staging in bytes by revision, figures of the C(disk)
+      in bytes, and the revision that the checks C(looked_at).
+  returned: success
+  type: dict
+  sample:
+    path: /var/lib/gb10-ring/checkpoints/small
+    current: 6d2f1f7a3c0b9e55
+    looked_at: 6d2f1f7a3c0b9e55
+    revisions:
+      - revision: 6d2f1f7a3c0b9e55
+        created: "2026-11-29T22:00:00Z"
+        files: 54
+        bytes: 460082619454
+        complete: true
+        derived: tp3
+    unfinished: {}
+    disk: {size: 983547510784, used: 565400000000, available: 418147510784}
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import DEFAULT_PYTHON_PATH
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ROOT_OPTIONS
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+
+
+def main() -> None:
+    options = {
+        **ROOT_OPTIONS,
+        "name": {"type": "str", "required": True},
+        "revision": {"type": "str"},
+        "node": {"type": "str", "required": True},
+        "full": {"type": "bool", "default": False},
+        "disk_ceiling_percent": {"type": "int", "default": 85},
+        "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
+    }
+    module = AnsibleModule(argument_spec=options, supports_check_mode=True)
+    try:
+        checks, state = frontend.information(module.params)
+    except (HostError, ManifestError) as error:
+        module.fail_json(msg=f"{module.params['node']}: {error}")
+    module.exit_json(changed=False, checks=[check.to_dict() for check in checks], checkpoint=state)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: checkpoint_plan
+short_description: Ask the object store which files a checkpoint consists of
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - Lists the objects below a prefix, or takes the given list, and asks for size, ETag and checksum of each.
+  - >-
+    The digest of a file is the first of these that its object has, the full-object CRC-64/NVME, the full-object SHA-256, the MD5 that
+    the ETag of a single-part object without KMS or customer encryption is.
+  - Runs on the controller. Nothing is sent to a node and nothing is written. Use it with C(run_once).
+  - Fails with one message that names every missing file, every file without a checksum and every key that cannot be a file name.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_s3
+options:
+  bucket:
+    description: Bucket that holds the checkpoint.
+    type: str
+    required: true
+  name:
+    description:
+      - Name of the checkpoint, which becomes a directory on the nodes.
+      - Letters, digits, C(.), C(_) and C(-). The last component of O(prefix) unless given.
+    type: str
+  files:
+    description:
+      - Paths below O(prefix) that make up the checkpoint. With an empty list, everything below O(prefix).
+      - With a list, the key needs no permission to list the bucket.
+    type: list
+    elements: str
+    default: []
+  require_checksum:
+    description:
+      - Whether a file without a usable checksum is an error.
+      - With V(false) such a file gets the digest C(etag:...), and only its size and its ETag are held to.
+    type: bool
+    default: true
+  revision:
+    description:
+      - Name of this state of the checkpoint, in the same characters as O(name).
+      - Computed unless given, so that equal contents have equal names.
+    type: str
+attributes:
+  check_mode:
+    description: Runs the same in check mode.
+    support: full
+  diff_mode:
+    description: Changes nothing, so there is nothing to show.
+    support: none
+  idempotent:
+    description: Never changes anything.
+    support: full
+requirements:
+  - boto3 on the controller
+seealso:
+  - module: gb10.ring.checkpoint_stage
+"""
+
+EXAMPLES = r"""
+- name: Plan everything below a prefix, with credentials from the environment of the controller
+  gb10.ring.checkpoint_plan:
+    bucket: models
+    prefix: bot-lab-21/DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard
+  run_once: true
+  register: checkpoint_plan_result
+
+- name: Plan two files of a store of one's own
+  gb10.ring.checkpoint_plan:
+    endpoint_url: http://192.0.2.10:8333
+    profile: reader
+    bucket: models
+    prefix: small
+    files:
+      - config.json
+      - model.safetensors
+  run_once: true
+  register: checkpoint_plan_result
+"""
+
+RETURN = r"""
+plan:
+  description: What the checkpoint consists of, for the option O(gb10.ring.checkpoint_stage#module:plan).
+  returned: success
+  type: dict
+  contains:
+    name:
+      description: Name of the checkpoint.
+      type: str
+      returned: always
+      sample: small
+    revision:
+      description: Name of this state. Unless given, 16 hexadecimal digits that follow from paths, sizes and digests.
+      type: str
+      returned: always
+      sample: 6d2f1f7a3c0b9e55
+    files:
+      description: Every file with C(path), C(size) in bytes, C(etag) and C(digest) as C(algorithm:hexadecimal digits).
+      type: list
+      elements: dict
+      returned: always
+      sample:
+        - path: config.json
+          size: 5974
+          etag: '"5d41402abc4b2a76b9719d911017c592"'
+          digest: crc64nvme:ae8b14860a799888
+    bytes:
+      description: Size of all files together.
+      type: int
+      returned: always
+      sample: 460082619454
+"""

@@ -1,0 +1,207 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: checkpoint_stage
+short_description: Bring a revision of a checkpoint onto a node, verified and whole
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - Compares a plan of M(gb10.ring.checkpoint_plan) with what the node holds and fetches what is missing, O(workers) files at a time.
+  - Finished files of an earlier run are kept, files equal to one of another revision become hard links to it.
+  - >-
+    Every file is checked against size and digest of the plan as it arrives, with the object pinned by its ETag. A broken connection
+    is resumed where it broke.
+  - >-
+    The revision appears under C(revisions) in one rename when all its files are there, and its receipt is written last. Files of a
+    staged revision that have gone wrong are fetched again and swapped in one by one.
+  - Credentials stay on the controller. The node gets presigned addresses, which are in no file that outlives the task.
+  - What is written does not stay in the page cache, which on a GB10 is memory that the GPU lacks.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_s3
+options:
+  plan:
+    description: The value RV(gb10.ring.checkpoint_plan#module:plan).
+    type: dict
+    required: true
+  phase:
+    description:
+      - With V(budget) the node only says what would be done and whether its disk allows it, as C(checks). It does not fail on them.
+      - With V(stage) it does it, and refuses when the disk does not allow it.
+    type: str
+    choices: [budget, stage]
+    default: stage
+  root:
+    description: Directory of all checkpoints on the node. Revisions, staging and receipts share one file system.
+    type: path
+    default: /var/lib/gb10-ring/checkpoints
+  bucket:
+    description: Bucket that holds the checkpoint. Needed with O(phase=stage).
+    type: str
+  node:
+    description: Inventory name of this node, which the checks carry. The name of the host that the task runs for unless given.
+    type: str
+  disk_ceiling_percent:
+    description:
+      - How full the file system may get, in percent of its size, counting as kubelet does what is not available as used.
+      - The default is where kubelet begins to delete images that are not in use (its C(imageGCHighThresholdPercent)).
+    type: int
+    default: 85
+  tensor_parallel:
+    description:
+      - Number of ranks that C(config.json) is derived for, as P(gb10.ring.tp_config#filter) does it.
+      - With V(0), and with a number that divides the heads, C(config.json) stays as it comes.
+    type: int
+    default: 0
+  workers:
+    description: Files in transfer at a time.
+    type: int
+    default: 8
+  stall_timeout_s:
+    description: Seconds without a byte of a file, over all attempts, after which that file has failed.
+    type: int
+    default: 300
+  url_expiry_s:
+    description:
+      - Seconds for which a presigned address is good. A transfer that has begun is not cut off by it.
+      - At most 604800, seven days. Addresses signed with temporary credentials end with these.
+    type: int
+    default: 86400
+  python_path:
+    description: Directory on the node that holds awscrt, which computes CRC-64/NVME. It is filled when the node lacks awscrt.
+    type: path
+    default: /var/lib/gb10-ring/python
+  wheel_dir:
+    description: Directory on the controller that holds wheels of awscrt for the architectures of the nodes.
+    type: path
+  urls:
+    description: Presigned addresses by path. Filled in by the action plugin.
+    type: dict
+  ca_pem:
+    description: Text of O(ca_bundle). Filled in by the action plugin.
+    type: str
+  wheel:
+    description: Path of the awscrt wheel on the node. Filled in by the action plugin.
+    type: path
+attributes:
+  check_mode:
+    description: Says what would be fetched, linked, kept and derived. Nothing is fetched or written.
+    support: full
+  diff_mode:
+    description: A table of the files that are there and that will be there.
+    support: full
+  idempotent:
+    description: A second run with the same plan finds everything in place.
+    support: full
+requirements:
+  - boto3 on the controller
+  - Python 3.10 or newer on the node
+seealso:
+  - module: gb10.ring.checkpoint_plan
+  - module: gb10.ring.checkpoint_activate
+  - module: gb10.ring.checkpoint_info
+"""
+
+EXAMPLES = r"""
+- name: Ask every node whether the checkpoint fits
+  gb10.ring.checkpoint_stage:
+    plan: "{{ checkpoint_plan_result.plan }}"
+    phase: budget
+  register: checkpoint_budget
+
+- name: Stage the checkpoint for three ranks
+  gb10.ring.checkpoint_stage:
+    plan: "{{ checkpoint_plan_result.plan }}"
+    bucket: models
+    prefix: bot-lab-21/DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard
+    tensor_parallel: 3
+    wheel_dir: /opt/gb10-ring/wheels
+"""
+
+RETURN = r"""
+revision:
+  description: Name of the revision.
+  returned: success
+  type: str
+  sample: 6d2f1f7a3c0b9e55
+path:
+  description: Directory of the revision on the node.
+  returned: success
+  type: str
+  sample: /var/lib/gb10-ring/checkpoints/small/revisions/6d2f1f7a3c0b9e55
+summary:
+  description:
+    - What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
+    - C(derive) says how C(config.json) is made anew, and is empty when it stays.
+  returned: success
+  type: dict
+  sample:
+    fetch: {files: 52, bytes: 460082613480}
+    link: {files: 0, bytes: 0}
+    staged: {files: 2, bytes: 5974}
+    keep: {files: 0, bytes: 0}
+    derive: tp3
+checks:
+  description: C(checkpoint.revision), C(checkpoint.budget) and, on a node without awscrt, C(checkpoint.runtime).
+  returned: with O(phase=budget)
+  type: list
+  elements: dict
+  sample:
+    - id: checkpoint.budget
+      node: spark1
+      ok: true
+      severity: error
+      found: 105.3 GB used + 460.1 GB to come = 565.4 GB of 983.5 GB (57.5 %)
+      expected: at most 85 % = 836.0 GB
+      cure: ""
+needs_runtime:
+  description: Whether the node lacks awscrt and needs it.
+  returned: with O(phase=budget)
+  type: bool
+  sample: false
+machine:
+  description: Processor architecture of the node.
+  returned: with O(phase=budget)
+  type: str
+  sample: aarch64
+python:
+  description: Version of the node's Python.
+  returned: with O(phase=budget)
+  type: str
+  sample: "3.12"
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import STAGE_OPTIONS
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+
+
+def main() -> None:
+    module = AnsibleModule(argument_spec=STAGE_OPTIONS, supports_check_mode=True)
+    try:
+        request = frontend.Request.from_options(module.params)
+        view = frontend.view(request)
+        result = view.result()
+        if request.phase == "budget":
+            module.exit_json(changed=False, checks=view.checks(), **view.runtime(), **result)
+        view.refuse()
+        if module.check_mode or not view.staging.changed:
+            module.exit_json(changed=view.staging.changed, diff=view.diff(), **view.runtime(), **result)
+        if not frontend.ready(view, module.params["wheel"]):
+            module.exit_json(changed=False, **view.runtime(), **result)
+        done = frontend.stage(request)
+    except (HostError, ManifestError) as error:
+        module.fail_json(msg=f"{module.params['node'] or 'this node'}: {error}")
+    module.exit_json(changed=True, diff=done.diff(), **done.result())
+
+
+if __name__ == "__main__":
+    main()

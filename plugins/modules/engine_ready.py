@@ -1,0 +1,168 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_ready
+short_description: Wait for the inference engine to serve, or look once
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - >-
+    Looks at this rank's systemd unit and at the head's C(/health), on rank 0 at C(/v1/models) too, until the group serves, this
+    rank's engine has ended by itself, or O(timeout_s) has passed.
+  - >-
+    Changes nothing and does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together. The cure of a
+    failed check carries the last 20 lines of the engine's journal.
+  - >-
+    In a playbook all ranks wait together. When one of them finds its engine ended, the others stop waiting within 10 seconds, so
+    that a group which cannot come up is reported soon.
+options:
+  node:
+    description: Inventory name of this node, which the checks carry.
+    type: str
+    required: true
+  rank:
+    description: Position of the node in the group, from 0. Rank 0 is the head and serves the API.
+    type: int
+    required: true
+  url:
+    description: Base URL of the group's API as this node reaches it.
+    type: str
+    required: true
+  served_model_name:
+    description: Name under which the model has to be listed.
+    type: str
+    required: true
+  unit:
+    description: Name of the unit.
+    type: str
+    default: gb10-ring-engine.service
+  timeout_s:
+    description: How long to wait for the group, in seconds. With V(0) it looks once.
+    type: int
+    default: 900
+  probe:
+    description: Whether rank 0 also asks the model a question with a known answer, once the group serves.
+    type: bool
+    default: false
+  etc_root:
+    description: Where C(/etc) is. Other than V(/etc) it is meant for tests.
+    type: path
+    default: /etc
+attributes:
+  action:
+    description: Has an action plugin on the controller, through which the ranks of one task hear of each other's failure.
+    support: full
+  check_mode:
+    description: Runs the same in check mode.
+    support: full
+  diff_mode:
+    description: Changes nothing, so there is nothing to show.
+    support: none
+  idempotent:
+    description: Never changes anything.
+    support: full
+requirements:
+  - systemd on the node
+seealso:
+  - module: gb10.ring.engine_service
+  - module: gb10.ring.report
+"""
+
+EXAMPLES = r"""
+- name: Wait for the group
+  gb10.ring.engine_ready:
+    node: "{{ inventory_hostname }}"
+    rank: "{{ ring_rank }}"
+    url: "{{ engine_unit_result.url }}"
+    served_model_name: DeepSeek-V4.1-Flash-EXL3
+    probe: true
+  register: engine_ready_result
+"""
+
+RETURN = r"""
+checks:
+  description:
+    - C(engine.unit) of every rank and, while it runs, C(engine.config); of rank 0 also C(engine.health) and, with O(probe), C(engine.chat).
+  returned: success
+  type: list
+  elements: dict
+  contains:
+    id:
+      description: Name of the check.
+      type: str
+    node:
+      description: Inventory name of the node.
+      type: str
+    ok:
+      description: Whether it held.
+      type: bool
+    severity:
+      description: What a failure means, V(error), or V(warning) for C(engine.config).
+      type: str
+    found:
+      description: What was found.
+      type: str
+    expected:
+      description: What should have been found.
+      type: str
+    cure:
+      description: What to do about a failure, with the last lines of the engine's journal.
+      type: str
+  sample:
+    - id: engine.unit
+      node: spark2
+      ok: false
+      severity: error
+      found: activating (auto-restart), exit-code, status 1
+      expected: active (running)
+      cure: run the engine role; `journalctl -u gb10-ring-engine.service` on spark2 says why it ended
+state:
+  description: V(ready) when the group serves, V(ended) when this rank's engine ended by itself, V(waiting) otherwise.
+  returned: success
+  type: str
+  sample: ready
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import checks, outcome, with_chat
+from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "node": {"type": "str", "required": True},
+            "rank": {"type": "int", "required": True},
+            "url": {"type": "str", "required": True},
+            "served_model_name": {"type": "str", "required": True},
+            "unit": {"type": "str", "default": NAME},
+            "timeout_s": {"type": "int", "default": 900},
+            "probe": {"type": "bool", "default": False},
+            "etc_root": {"type": "path", "default": "/etc"},
+        },
+        supports_check_mode=True,
+    )
+    options = module.params
+    unit, url, name = options["unit"], options["url"], options["served_model_name"]
+    try:
+        wanted = hash_of(read_text(f"{options['etc_root']}/systemd/system/{unit}"))
+        seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted), options["timeout_s"], unit)
+        if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
+            seen = with_chat(seen, machine.chat(url, name))
+    except HostError as error:
+        module.fail_json(msg=str(error))
+    found = [check.to_dict() for check in checks(options["node"], unit, url, name, seen)]
+    module.exit_json(changed=False, checks=found, state=outcome(seen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,99 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: engine_service
+short_description: Start or stop this node's rank of the inference engine
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - Brings the engine's systemd unit to O(state) and waits until systemd says that it is there.
+  - >-
+    A started rank is not yet a serving group. M(gb10.ring.engine_ready) waits for that. Ranks of one group are started and stopped
+    together; the role P(gb10.ring.engine#role) keeps the order.
+options:
+  state:
+    description:
+      - V(started) starts a rank that does not run, V(stopped) ends it and leaves no failed unit behind, V(restarted) always acts.
+    type: str
+    required: true
+    choices: [started, stopped, restarted]
+  unit:
+    description: Name of the unit.
+    type: str
+    default: gb10-ring-engine.service
+  timeout_s:
+    description: How long to wait for systemd, in seconds. It should be longer than the profile's C(stop_timeout_s).
+    type: int
+    default: 120
+attributes:
+  check_mode:
+    description: Says whether it would act, also where the unit is not there yet.
+    support: full
+  diff_mode:
+    description: Shows the unit's state before and after.
+    support: full
+  idempotent:
+    description: Acts only when the unit is in another state; O(state=restarted) always acts.
+    support: partial
+requirements:
+  - systemd on the node
+seealso:
+  - module: gb10.ring.engine_unit
+  - module: gb10.ring.engine_ready
+"""
+
+EXAMPLES = r"""
+- name: Stop the rank
+  gb10.ring.engine_service:
+    state: stopped
+"""
+
+RETURN = r"""
+before:
+  description: State of the unit when the module looked first.
+  returned: success
+  type: str
+  sample: active (running)
+after:
+  description: State of the unit at the end, in check mode the same as RV(before).
+  returned: success
+  type: str
+  sample: inactive (dead)
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine.service import STATES, plan_state
+from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+
+
+def main() -> None:
+    module = AnsibleModule(
+        argument_spec={
+            "state": {"type": "str", "required": True, "choices": list(STATES)},
+            "unit": {"type": "str", "default": NAME},
+            "timeout_s": {"type": "int", "default": 120},
+        },
+        supports_check_mode=True,
+    )
+    unit, wanted = module.params["unit"], module.params["state"]
+    try:
+        before = after = machine.unit_state(unit)
+        plan = plan_state(unit, before, wanted)
+        if plan.changed and not module.check_mode:
+            after = machine.change_state(unit, wanted, module.params["timeout_s"])
+    except HostError as error:
+        module.fail_json(msg=str(error))
+    module.exit_json(changed=plan.changed, diff=plan.diff(), before=before.text(), after=after.text())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,207 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: preflight_check
+short_description: Check whether a machine can become a node, even one that does not answer
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - Checks operating system, architecture, Python, systemd, privileges, tools, netplan, fabric netdevs, management address, clock and the
+    data path's file system. Reads only.
+  - A node that cannot be reached, refuses the login, or has no Python gives a failed check, not an unreachable host, so that one report
+    shows what is wrong on every node at once. Hand RV(checks) of all nodes to M(gb10.ring.report), which fails with all of them.
+  - Does not fail on a failed check.
+options:
+  node:
+    description: Inventory name of the node, used in the checks.
+    type: str
+    required: true
+  ports:
+    description:
+      - Planned ports, the inventory's C(fabric_ports). Of each entry C(port) and C(netdev) are used.
+      - A GB10 powers a ConnectX off that has no cable, and its netdevs are then absent.
+    type: list
+    elements: dict
+    default: []
+  management_interface:
+    description: Netdev that should carry O(management_address). Empty leaves the check out.
+    type: str
+    default: ""
+  management_address:
+    description: IPv4 address, without prefix, that should be on O(management_interface) and nowhere else. Empty leaves the check out.
+    type: str
+    default: ""
+  data_path:
+    description: Directory for checkpoints and state. It need not exist; the file system of its nearest parent is looked at.
+    type: path
+    default: /var/lib/gb10-ring
+  min_python:
+    description: Lowest Python version, as dotted numbers.
+    type: str
+    default: "3.10"
+  tools:
+    description: Programs that must be on PATH, which C(/usr/sbin) is added to.
+    type: list
+    elements: str
+    default: [apt-get, ip, journalctl, modprobe, netplan, ping, swapoff, systemctl]
+  expected_architectures:
+    description: Machine names of C(uname -m) to accept. Empty accepts any.
+    type: list
+    elements: str
+    default: [aarch64]
+  expected_os:
+    description:
+      - Systems to accept, as C(ID) and C(VERSION_ID) of C(/etc/os-release) with a blank between. Empty accepts any.
+      - DGX OS 7 calls itself C(ubuntu 24.04).
+    type: list
+    elements: str
+    default: [ubuntu 24.04, debian 13]
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: none
+    details: Nothing is ever changed.
+  idempotent:
+    description: When run twice in a row with the same arguments, the second run reports no change.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Look at every node
+  gb10.ring.preflight_check:
+    node: "{{ inventory_hostname }}"
+    ports: "{{ fabric_ports }}"
+    management_interface: "{{ management_interface }}"
+    management_address: "{{ management_address }}"
+  register: preflight_checks
+
+- name: Report everything that is wrong on any node
+  gb10.ring.report:
+    title: preflight
+    checks: "{{ hostvars | gb10.ring.collected(ansible_play_hosts_all, 'preflight_checks') }}"
+  run_once: true
+"""
+
+RETURN = r"""
+checks:
+  description:
+    - Checks C(preflight.os), C(preflight.architecture), C(preflight.python), C(preflight.systemd), C(preflight.privileges),
+      C(preflight.tools), C(preflight.netplan), C(preflight.port) for each physical port, C(preflight.management), C(preflight.data_path)
+      and C(preflight.clock), each with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+    - For a node that does not answer, C(preflight.reachable) alone; for one that cannot run the module, C(preflight.python) or
+      C(preflight.module) alone.
+  returned: always
+  type: list
+  elements: dict
+facts:
+  description: What kind of machine it is; empty for a node that did not answer.
+  returned: always
+  type: dict
+  contains:
+    architecture:
+      description: Machine name of C(uname -m).
+      type: str
+      sample: aarch64
+    python:
+      description: Version of the Python that ran the module.
+      type: str
+      sample: 3.12.3
+    os:
+      description: The system's name for a person.
+      type: str
+      sample: Ubuntu 24.04.3 LTS, NVIDIA DGX Spark 7.5.0
+    kernel:
+      description: Kernel release.
+      type: str
+      sample: 6.17.0-1031-nvidia
+    memtotal_kib:
+      description: C(MemTotal) of C(/proc/meminfo), in KiB.
+      type: int
+      sample: 127600000
+    boot_id:
+      description: Identifies the running boot.
+      type: str
+      sample: 1f2e3d4c-0000-4000-8000-123456789abc
+    epoch:
+      description: The node's clock during the look, in seconds since 1970.
+      type: float
+      sample: 1790000000.25
+"""
+
+import time
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.memory.swap import meminfo_kib
+from ansible_collections.gb10.ring.plugins.module_utils.report import machine, preflight
+
+SPEC = {
+    "node": {"type": "str", "required": True},
+    "ports": {"type": "list", "elements": "dict", "default": []},
+    "management_interface": {"type": "str", "default": ""},
+    "management_address": {"type": "str", "default": ""},
+    "data_path": {"type": "path", "default": "/var/lib/gb10-ring"},
+    "min_python": {"type": "str", "default": "3.10"},
+    "tools": {
+        "type": "list",
+        "elements": "str",
+        "default": ["apt-get", "ip", "journalctl", "modprobe", "netplan", "ping", "swapoff", "systemctl"],
+    },
+    "expected_architectures": {"type": "list", "elements": "str", "default": ["aarch64"]},
+    "expected_os": {"type": "list", "elements": "str", "default": ["ubuntu 24.04", "debian 13"]},
+}
+
+
+def expected(options):
+    """The options as the core takes them. Raises ValueError."""
+    minimum = preflight.version(options["min_python"])
+    if not minimum:
+        raise ValueError(f"min_python is {options['min_python']!r}; dotted numbers such as 3.10 are expected")
+    lacking = [number for number, port in enumerate(options["ports"]) if not {"port", "netdev"} <= set(port)]
+    if lacking:
+        raise ValueError(f"ports: port or netdev missing in entry {', '.join(map(str, lacking))}; use fabric_ports")
+    return preflight.Expected(
+        node=options["node"],
+        min_python=minimum,
+        architectures=tuple(options["expected_architectures"]),
+        systems=tuple(options["expected_os"]),
+        ports=tuple(preflight.PlannedPort(int(port["port"]), port["netdev"]) for port in options["ports"]),
+        management_interface=options["management_interface"],
+        management_address=options["management_address"],
+        data_path=options["data_path"],
+    )
+
+
+def main():
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    try:
+        wanted = expected(module.params)
+    except ValueError as error:
+        module.fail_json(msg=f"{module.params['node']}: {error}")
+    found = machine.look(module.params["tools"], wanted.data_path)
+    module.exit_json(
+        changed=False,
+        checks=[check.to_dict() for check in preflight.checks(found, wanted)],
+        facts={
+            "architecture": found.architecture,
+            "python": ".".join(map(str, found.python)),
+            "os": preflight.system_title(found.os_release, found.dgx_release),
+            "kernel": found.kernel,
+            "memtotal_kib": meminfo_kib(machine.meminfo(), "MemTotal"),
+            "boot_id": machine.boot_id(),
+            "epoch": time.time(),
+        },
+    )
+
+
+if __name__ == "__main__":
+    main()

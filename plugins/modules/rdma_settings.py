@@ -1,0 +1,153 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: rdma_settings
+short_description: Load the RDMA kernel modules and lift the locked-memory limits
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - Owns C(/etc/modules-load.d/90-gb10-ring.conf), C(/etc/security/limits.d/90-gb10-ring.conf) and
+    C(/etc/systemd/system.conf.d/90-gb10-ring.conf), and loads the modules that are neither loaded nor built in.
+  - RDMA registers memory by locking it. The usual default of 8 MiB makes C(ibv_reg_mr) fail, which looks like a network fault.
+  - The limits file counts from the next login. The systemd file counts for services started after the next C(systemctl daemon-reload)
+    or boot; no C(daemon-reexec) is needed, and a unit with C(LimitMEMLOCK=) of its own depends on neither.
+  - Refuses to write a limits file with a limit that root cannot set on this machine. It would not take effect, and C(pam_limits), which
+    answers C(PAM_PERM_DENIED) for it, ends the login on some systems.
+  - Needs root.
+options:
+  modules:
+    description: Kernel modules to load, now and at every boot. Without any, the file is removed.
+    type: list
+    elements: str
+    default: [mlx5_core, mlx5_ib, ib_uverbs, rdma_cm, rdma_ucm]
+  load_modules:
+    description: Load the missing modules now. V(false) only writes the file, for a machine whose kernel has no modules.
+    type: bool
+    default: true
+  memlock:
+    description: Soft and hard locked-memory limit of all users, V(unlimited) or a number of KiB. Empty leaves no limits file.
+    type: str
+    default: unlimited
+  default_memlock:
+    description:
+      - systemd's C(DefaultLimitMEMLOCK), V(infinity) or bytes with a suffix C(K), C(M), C(G) or C(T). Empty leaves no file.
+      - V(infinity) does no harm where root can't raise limits. systemd then gives services the highest limit that it may.
+    type: str
+    default: infinity
+  etc_root:
+    description: Directory that stands for C(/etc).
+    type: path
+    default: /etc
+  sys_root:
+    description: Directory that stands for C(/sys).
+    type: path
+    default: /sys
+  modules_root:
+    description: Directory with one directory of modules for each kernel release.
+    type: path
+    default: /lib/modules
+attributes:
+  check_mode:
+    description: Can run in check mode and return changed status prediction without modifying the target.
+    support: full
+  diff_mode:
+    description: Will return details on what has changed when in diff mode.
+    support: full
+  idempotent:
+    description: When run twice in a row with the same arguments, the second run reports no change.
+    support: full
+"""
+
+EXAMPLES = r"""
+- name: Ready a node for RDMA
+  gb10.ring.rdma_settings:
+
+- name: Ready a container whose kernel has no modules and whose root can't raise limits
+  gb10.ring.rdma_settings:
+    load_modules: false
+    memlock: "8192"
+"""
+
+RETURN = r"""
+files:
+  description: Paths of the files that changed or would change.
+  returned: success
+  type: list
+  elements: str
+  sample: [/etc/modules-load.d/90-gb10-ring.conf]
+loaded:
+  description: Modules that were loaded or would be loaded.
+  returned: success
+  type: list
+  elements: str
+  sample: [rdma_ucm]
+"""
+
+from pathlib import Path
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine, rdma_settings
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+
+SPEC = {
+    "modules": {
+        "type": "list",
+        "elements": "str",
+        "default": ["mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_cm", "rdma_ucm"],
+    },
+    "load_modules": {"type": "bool", "default": True},
+    "memlock": {"type": "str", "default": "unlimited"},
+    "default_memlock": {"type": "str", "default": "infinity"},
+    "etc_root": {"type": "path", "default": "/etc"},
+    "sys_root": {"type": "path", "default": "/sys"},
+    "modules_root": {"type": "path", "default": "/lib/modules"},
+}
+
+
+def planned(wanted, options):
+    """The plan for this machine. Raises HostError with everything that stands against it."""
+    problems = rdma_settings.option_problems(wanted)
+    if problems:
+        raise HostError("; ".join(problems))
+    etc = Path(options["etc_root"])
+    missing = rdma_machine.missing_modules(wanted, Path(options["sys_root"]), Path(options["modules_root"]))
+    hard = rdma_machine.hard_memlock()
+    refused = rdma_settings.limit_refusal(wanted, hard, rdma_machine.memlock_allowed(wanted.memlock))
+    problems = [*([refused] if refused else ()), *rdma_machine.unloadable(missing)]
+    if problems:
+        raise HostError(f"nothing was changed: {'; '.join(problems)}")
+    return rdma_settings.decide(wanted, str(etc), rdma_machine.current_files(etc, wanted), missing)
+
+
+def main():
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    options = module.params
+    wanted = rdma_settings.Wanted(
+        modules=tuple(options["modules"]),
+        memlock=options["memlock"],
+        default_memlock=options["default_memlock"],
+        load=options["load_modules"],
+    )
+    try:
+        steps = planned(wanted, options)
+        if not module.check_mode:
+            rdma_machine.apply(steps)
+    except HostError as error:
+        module.fail_json(msg=f"rdma_settings: {error}")
+    module.exit_json(
+        changed=steps.plan.changed,
+        diff=steps.plan.diff(),
+        files=[change.what for change in steps.files],
+        loaded=list(steps.modules),
+    )
+
+
+if __name__ == "__main__":
+    main()

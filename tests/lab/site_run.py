@@ -1,0 +1,36 @@
+"""Running the site's playbook on the lab, and looking at its nodes."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from pathlib import Path
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+INVENTORY = CHECKOUT / "inventories" / "lab"
+NODES = ("spark1", "spark2", "spark3")
+
+
+def play(*extra: str, inventory: Path = INVENTORY / "ring.yml", env: dict[str, str] | None = None) -> tuple[int, str]:
+    """Exit status and output of ``site.yml``; timeout 300 s."""
+    done = subprocess.run(
+        ["ansible-playbook", "playbooks/site.yml", "-i", str(inventory), *extra],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        env={**os.environ, **(env or {}), "ANSIBLE_NOCOLOR": "1"},
+    )
+    return done.returncode, done.stdout + done.stderr
+
+
+def ctl(*argv: str) -> str:
+    return subprocess.run(
+        ["lab/ctl", *argv], cwd=CHECKOUT, capture_output=True, text=True, timeout=120, check=True
+    ).stdout
+
+
+def on(node: str, command: str) -> str:
+    """What a shell command prints inside a node; it must succeed."""
+    return ctl("exec", node, "--", "sh", "-c", command).strip()

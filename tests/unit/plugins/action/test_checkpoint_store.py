@@ -1,0 +1,174 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checkpoint's plugins and modules together, against a real object store (SeaweedFS) on loopback."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import random
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import boto3
+import pytest
+from boto3.s3.transfer import TransferConfig
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+KEYS = {"admin": ("admin-key", "admin-very-secret"), "reader": ("reader-key", "reader-very-secret")}
+CONFIG = (Path(__file__).parents[2] / "fixtures/checkpoint/config-exl3.json").read_bytes()
+RANDOM = random.Random()
+#: The second one is uploaded in parts, so its ETag is no MD5.
+FILES = {"config.json": CONFIG, "model-1.safetensors": RANDOM.randbytes(12 << 20), "sub/notes": b"x" * 100}
+PLAY = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - gb10.ring.checkpoint_plan: {store}
+      register: planned
+    - gb10.ring.checkpoint_stage: {stage}
+      register: staged
+    - gb10.ring.checkpoint_activate: {{root: '{root}', name: tiny, revision: '{{{{ planned.plan.revision }}}}'}}
+      register: activated
+    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, full: true}}
+      register: looked
+    - ansible.builtin.copy:
+        dest: '{root}/result.json'
+        content: '{{{{ {{"stage": staged, "activate": activated, "info": looked}} | to_json }}}}'
+        mode: '0600'
+      check_mode: false
+"""
+
+
+def free_ports(count):
+    """Ports that are free together with those 10,000 above them, where SeaweedFS serves gRPC."""
+    found = []
+    for port in RANDOM.sample(range(20000, 50000), 500):
+        with socket.socket() as low, socket.socket() as high:
+            try:
+                low.bind(("127.0.0.1", port))
+                high.bind(("127.0.0.1", port + 10000))
+            except OSError:
+                continue
+        found.append(port)
+        if len(found) == count:
+            return found
+    raise AssertionError(f"no {count} free ports")
+
+
+def client(endpoint):
+    config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, connect_timeout=1)
+    key, secret = KEYS["admin"]
+    return boto3.client(
+        "s3",
+        endpoint_url=endpoint,
+        region_name="us-east-1",
+        aws_access_key_id=key,
+        aws_secret_access_key=secret,
+        config=config,
+    )
+
+
+@pytest.fixture(scope="module")
+def endpoint(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("weed")
+    actions = {"admin": ["Admin", "Read", "Write", "List"], "reader": ["Read", "List"]}
+    identities = [
+        {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions[name]}
+        for name, (key, secret) in KEYS.items()
+    ]
+    (directory / "ids.json").write_text(json.dumps({"identities": identities}))
+    s3, master, volume, filer = free_ports(4)
+    command = [str(Path(sys.executable).parent / "weed"), "server", f"-dir={directory}", "-ip=127.0.0.1"]
+    command += ["-ip.bind=127.0.0.1", "-s3", f"-s3.config={directory}/ids.json", f"-s3.port={s3}"]
+    command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
+    command += ["-master.volumeSizeLimitMB=64", "-volume.max=10", "-master.telemetry=false"]
+    command += ["-s3.port.iceberg=0", "-s3.port.lance=0"]
+    with (directory / "log").open("wb") as log:
+        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
+    try:
+        address = f"http://127.0.0.1:{s3}"
+        upload(address, server, directory)
+        yield address
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+def upload(address, server, directory):
+    store = client(address)
+    deadline = time.monotonic() + 60
+    while True:
+        try:
+            store.create_bucket(Bucket="models")
+            break
+        except (BotoCoreError, ClientError) as error:
+            assert server.poll() is None and time.monotonic() < deadline, (
+                error,
+                (directory / "log").read_text()[-2000:],
+            )
+            time.sleep(0.2)
+    parts = TransferConfig(multipart_threshold=8 << 20, multipart_chunksize=8 << 20)
+    for path, body in FILES.items():
+        extra = {"ChecksumAlgorithm": "CRC64NVME"}
+        store.upload_fileobj(io.BytesIO(body), "models", f"org/tiny/{path}", ExtraArgs=extra, Config=parts)
+
+
+def play(tmp_path, endpoint, *flags, tensor_parallel=3):
+    key, secret = KEYS["reader"]
+    store = {
+        "endpoint_url": endpoint,
+        "bucket": "models",
+        "prefix": "org/tiny",
+        "access_key": key,
+        "secret_key": secret,
+    }
+    stage = {
+        **store,
+        "plan": "{{ planned.plan }}",
+        "root": str(tmp_path),
+        "node": "n1",
+        "disk_ceiling_percent": 100,
+        "tensor_parallel": tensor_parallel,
+    }
+    book = tmp_path / "play.yml"
+    book.write_text(PLAY.format(store=json.dumps(store), stage=json.dumps(stage), root=tmp_path))
+    command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "n1,", "-c", "local", "-vvv", *flags]
+    command += ["-e", f"ansible_python_interpreter={sys.executable}", str(book)]
+    environment = {**os.environ, "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"), "ANSIBLE_NOCOLOR": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
+    # Neither the secret nor a signed address may be seen, at any verbosity.
+    for hidden in ("very-secret", "X-Amz-Signature"):
+        assert hidden not in done.stdout + done.stderr
+    return json.loads((tmp_path / "result.json").read_text())
+
+
+def test_from_bucket_to_verified_revision_in_four_steps(endpoint, tmp_path):
+    results = [play(tmp_path, endpoint, *flags) for flags in (["--check", "--diff"], [], ["--check"], [])]
+    assert [result["stage"]["changed"] for result in results] == [True, True, False, False]
+    assert [result["activate"]["changed"] for result in results] == [True, True, False, False]
+    assert results[0]["stage"]["diff"] == results[1]["stage"]["diff"]
+    assert "fetch, derive tp3" in results[0]["stage"]["diff"][0]["after"]
+    assert all(check["ok"] for check in results[3]["info"]["checks"] if check["severity"] == "error")
+    current = tmp_path / "tiny/current"
+    found = {path.relative_to(current).as_posix(): path.read_bytes() for path in current.rglob("*") if path.is_file()}
+    assert set(found) == set(FILES)
+    assert {path: body for path, body in found.items() if path != "config.json"} == {
+        path: body for path, body in FILES.items() if path != "config.json"
+    }
+    assert json.loads(found["config.json"])["text_config"]["o_groups"] == 9
+
+
+def test_no_secret_is_left_in_any_file(endpoint, tmp_path):
+    play(tmp_path, endpoint, tensor_parallel=0)
+    (tmp_path / "play.yml").unlink()  # the one file that the test itself wrote them to
+    for path in (path for path in tmp_path.rglob("*") if path.is_file()):
+        body = path.read_bytes()
+        assert b"very-secret" not in body and b"X-Amz" not in body, path

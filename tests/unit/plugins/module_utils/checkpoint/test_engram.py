@@ -1,0 +1,135 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.engram import (
+    EngramConfig,
+    EngramError,
+    column_primes,
+    is_prime,
+    parse,
+    ranges,
+)
+
+GOLDEN = json.loads((Path(__file__).parents[3] / "fixtures/engram/golden-ranges.json").read_text())
+CONFIG = GOLDEN["config"]
+
+
+@pytest.mark.parametrize("tp", [1, 2, 3, 4, 5, 6, 8, 12, 24])
+def test_vllm_ranges_are_the_golden_ones(tp):
+    assert ranges(CONFIG, tp, "vllm") == GOLDEN["vllm_hash_head_split"][str(tp)]
+
+
+@pytest.mark.parametrize("tp", [1, 2, 3, 4, 5, 6, 7, 8, 12, 24])
+def test_sglang_ranges_are_the_golden_ones(tp):
+    assert ranges(CONFIG, tp, "sglang") == GOLDEN["sglang_even_split"][str(tp)]
+
+
+@pytest.mark.parametrize(
+    ("tp", "rank", "published"),
+    [
+        (3, 1, "1:128000880:256002934 14:128004290:256009984"),
+        (3, 2, "1:256002934:384006168 14:256009984:384016682"),
+        (4, 1, "1:96000564:192001740 14:96003054:192007016"),
+    ],
+)
+def test_published_values(tp, rank, published):
+    found = ranges(CONFIG, tp, "vllm")[rank]
+    assert " ".join(f"{layer}:{low}:{high}" for layer, (low, high) in found.items()) == published
+
+
+@pytest.mark.parametrize("rule", ["vllm", "sglang"])
+@pytest.mark.parametrize("tp", [2, 3, 4, 8])
+def test_ranges_tile_each_table(rule, tp):
+    split = ranges(CONFIG, tp, rule)
+    for layer, rows in (("1", 384006168), ("14", 384016682)):
+        parts = [part[layer] for part in split]
+        assert parts[0][0] == 0
+        assert parts[-1][1] == rows
+        assert all(before[1] == after[0] for before, after in zip(parts, parts[1:]))
+
+
+def test_column_primes_are_the_golden_ones():
+    found = {str(layer): list(primes) for layer, primes in column_primes(parse(CONFIG)).items()}
+    assert found == GOLDEN["column_primes"]
+
+
+def test_the_search_starts_again_with_each_ngram_size_and_shares_what_is_taken():
+    # from 10 up: 11 13 for size 2, then 17 19 for size 3 since 11 and 13 are taken, and on for the next layer
+    engram = EngramConfig(layers=(0, 5), rows=(1, 1), max_ngram_size=3, vocab_size=10, heads=2)
+    assert column_primes(engram) == {0: (11, 13, 17, 19), 5: (23, 29, 31, 37)}
+
+
+@pytest.mark.parametrize("key", ["text_config", "language_config"])
+def test_nested_configuration(key):
+    assert ranges({key: CONFIG, "model_type": "x"}, 3, "vllm") == ranges(CONFIG, 3, "vllm")
+
+
+@pytest.mark.parametrize(
+    ("change", "tp", "rule", "says"),
+    [
+        (
+            {"engram_num_embeddings": [384006168, 384016681]},
+            3,
+            "vllm",
+            "layer 14: engram_num_embeddings 384016681, its hash columns need 384016682",
+        ),
+        ({"engram_num_embeddings": [384006168]}, 3, "vllm", "as long as each other"),
+        ({"engram_num_embeddings": "many"}, 3, "vllm", "engram_num_embeddings is 'many'"),
+        ({"engram_layer_ids": [1, 1]}, 3, "vllm", "name each layer once"),
+        ({"engram_vocab_size": True}, 3, "vllm", "engram_vocab_size is True"),
+        ({"engram_n_heads": 0}, 3, "vllm", "engram_n_heads is 0, expected an integer of at least 1"),
+        ({}, 7, "vllm", "rank 6 would own no rows"),
+        ({}, 48, "vllm", "would own no rows"),
+        ({}, 0, "vllm", "tensor-parallel size is 0"),
+        ({}, "3", "sglang", "tensor-parallel size is '3'"),
+        ({}, 3, "even", "rule is 'even', allowed: vllm, sglang"),
+        ({"engram_num_embeddings": [2, 9]}, 3, "sglang", "layers [1] have fewer rows"),
+    ],
+)
+def test_refusals(change, tp, rule, says):
+    with pytest.raises(EngramError) as error:
+        ranges({**CONFIG, **change}, tp, rule)
+    assert says in str(error.value)
+
+
+def test_all_missing_keys_are_named():
+    with pytest.raises(EngramError, match="no engram_layer_ids, engram_num_embeddings, engram_max_ngram_size"):
+        parse({"text_config": {"hidden_size": 5120}})
+
+
+def test_something_else_than_a_mapping():
+    with pytest.raises(EngramError, match="is a list"):
+        parse([])
+
+
+def test_primes_against_trial_division():
+    def plain(number):
+        return number > 1 and all(number % divisor for divisor in range(2, int(number**0.5) + 1))
+
+    assert [number for number in range(3000) if is_prime(number)] == [number for number in range(3000) if plain(number)]
+
+
+@pytest.mark.parametrize(
+    ("number", "prime"),
+    [
+        (561, False),  # Carmichael
+        (3215031751, False),  # strong pseudoprime to 2, 3, 5 and 7
+        (3825123056546413051, False),  # strong pseudoprime to the first nine primes
+        (2**61 - 1, True),
+        (18446744073709551557, True),  # the largest below 2**64
+    ],
+)
+def test_numbers_that_fool_weaker_tests(number, prime):
+    assert is_prime(number) is prime
+
+
+def test_beyond_the_proven_range():
+    with pytest.raises(EngramError):
+        is_prime(1 << 64)

@@ -1,0 +1,70 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import Profile, ProfileError, parse
+
+SMALLEST = {"name": "x", "executable": "/opt/x", "served_model_name": "m", "tensor_parallel": "ring_size"}
+
+
+def test_the_smallest_profile_is_completed():
+    assert parse(SMALLEST, 3) == Profile(name="x", executable="/opt/x", served_model_name="m", tensor_parallel=3)
+
+
+def test_a_completed_profile_is_a_profile():
+    full = parse({**SMALLEST, "args": ["--seed", 1, True], "env": {"A": 1, "B": None, "C": True}, "limit_memlock": 8388608}, 4)
+    assert full.args == ("--seed", "1", "true")
+    assert full.env == {"A": "1", "B": "", "C": "1"}
+    assert parse(full.to_dict(), 4) == full
+
+
+def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
+    assert parse({**SMALLEST, "port": "8001"}, 3).port == 8001
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"agrs": []}, "unknown key agrs, did you mean args?"),
+        ({"gpu": 1}, "unknown key gpu; known: args, env, executable,"),
+        ({"name": ""}, "name is '', expected a one-line text"),
+        ({"executable": "vllm"}, "executable is 'vllm', expected an absolute path"),
+        ({"tensor_parallel": 2}, "tensor_parallel is 2, the group has 3 nodes"),
+        ({"tensor_parallel": 9}, "tensor_parallel is 9, expected ring_size or an integer from 2 to 8"),
+        ({"port": 40000}, "port is 40000, expected an integer from 1024 to 32767"),
+        ({"port": True}, "port is True"),
+        ({"port": 29500}, "port and rendezvous_port are both 29500"),
+        ({"args": "--seed 1"}, "args: expected a list of texts"),
+        ({"args": ["--speculative-config", {"method": "dspark"}]}, "write a JSON value as one quoted text"),
+        ({"args": ["--node-rank=1", "--headless"]}, "args: --node-rank=1, --headless is set for each node"),
+        ({"env": ["A=1"]}, "env is ['A=1'], expected a mapping"),
+        ({"env": {"1A": "x"}}, "1A is no name of a variable"),
+        ({"env": {"VLLM_HOST_IP": "1.2.3.4"}}, "VLLM_HOST_IP is set for each node"),
+        ({"env": {"HF_TOKEN": "x"}}, "HF_TOKEN looks like a secret"),
+        ({"env": {"A": [1]}}, "A is [1], expected a text, a number, or null"),
+        ({"env": {"A": "x\ny"}}, "A is 'x\\ny'"),
+        ({"limit_memlock": "lots"}, "limit_memlock is 'lots', expected infinity or bytes"),
+        ({"oom_score_adjust": -1001}, "oom_score_adjust is -1001"),
+        ({"ready_timeout_s": 0}, "ready_timeout_s is 0"),
+    ],
+)
+def test_refusals_name_key_value_and_what_is_allowed(change, says):
+    with pytest.raises(ProfileError) as error:
+        parse({**SMALLEST, **change}, 3, "profile p.yml")
+    assert says in str(error.value)
+    assert str(error.value).startswith("profile p.yml: ")
+
+
+def test_all_problems_are_told_at_once():
+    with pytest.raises(ProfileError) as error:
+        parse({"nam": "x", "port": "high"}, 3)
+    assert len(str(error.value).splitlines()) == 6
+
+
+@pytest.mark.parametrize("values", [None, [], "text"])
+def test_no_mapping(values):
+    with pytest.raises(ProfileError, match="expected a mapping"):
+        parse(values, 3)

@@ -1,0 +1,86 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import (
+    Look,
+    Reply,
+    checks,
+    outcome,
+    ready,
+    served,
+    settled,
+    with_chat,
+)
+from ansible_collections.gb10.ring.plugins.module_utils.engine.service import UnitState
+
+RUNNING = UnitState("loaded", "active", "running", "enabled", 42, hash="aa")
+AGAIN = UnitState("loaded", "activating", "auto-restart", "enabled", result="exit-code", status=1)
+OK = Reply(200)
+MODELS = Reply(200, json.dumps({"data": [{"id": "m"}]}))
+DOWN = Reply(error="Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("look", "is_ready", "is_settled", "word"),
+    [
+        (Look(RUNNING, OK, MODELS), True, True, "ready"),
+        (Look(RUNNING, OK), True, True, "ready"),
+        (Look(RUNNING), True, True, "ready"),
+        (Look(RUNNING, DOWN, DOWN), False, False, "waiting"),
+        (Look(RUNNING, Reply(503), MODELS), False, False, "waiting"),
+        (Look(UnitState("loaded")), False, False, "waiting"),
+        (Look(AGAIN, OK), False, True, "ended"),
+    ],
+)
+def test_decisions(look, is_ready, is_settled, word):
+    assert ready(look) is is_ready
+    assert settled(look) is is_settled
+    assert outcome(look) == word
+
+
+@pytest.mark.parametrize(
+    ("reply", "names"),
+    [(MODELS, ("m",)), (DOWN, ()), (None, ()), (Reply(200, "<html>"), ()), (Reply(200, '{"data": 1}'), ())],
+)
+def test_served(reply, names):
+    assert served(reply) == names
+
+
+def chat(text):
+    return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+
+
+@pytest.mark.parametrize(
+    ("look", "expected"),
+    [
+        (Look(RUNNING, OK, MODELS, wanted_hash="aa"), {"engine.unit": True, "engine.config": True, "engine.health": True}),
+        (Look(RUNNING, OK, wanted_hash="bb"), {"engine.unit": True, "engine.config": False}),
+        (Look(AGAIN, DOWN, DOWN, wanted_hash="aa"), {"engine.unit": False, "engine.health": False}),
+        (Look(RUNNING, OK, Reply(200, '{"data": [{"id": "other"}]}')), {"engine.unit": True, "engine.health": False}),
+        (with_chat(Look(RUNNING, OK, MODELS), chat("It is 323.")), {"engine.unit": True, "engine.health": True, "engine.chat": True}),
+        (with_chat(Look(RUNNING, OK, MODELS), chat("322")), {"engine.unit": True, "engine.health": True, "engine.chat": False}),
+        (with_chat(Look(RUNNING, OK, MODELS), Reply(500, "x")), {"engine.unit": True, "engine.health": True, "engine.chat": False}),
+    ],
+)
+def test_checks(look, expected):
+    found = checks("spark1", "x.service", "http://192.0.2.11:8000", "m", look)
+    assert {check.id: check.ok for check in found} == expected
+    assert {check.node for check in found} == {"spark1"}
+
+
+def test_a_failed_unit_brings_its_journal():
+    found = checks("spark2", "x.service", "http://h:1", "m", Look(AGAIN, journal=("first", "last")))
+    assert found[0].found == "activating (auto-restart), exit-code, status 1"
+    assert found[0].cure.endswith("Its last lines:\n    first\n    last")
+
+
+def test_health_names_what_was_asked_and_found():
+    found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, DOWN, DOWN))[-1]
+    assert found.found == "http://h:1: /health Connection refused, /v1/models Connection refused"
+    assert found.expected == "/health status 200, /v1/models with m"

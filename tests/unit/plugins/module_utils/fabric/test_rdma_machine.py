@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import os
+import resource
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma import gid_index
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma_settings import RdmaPlan, Wanted, decide
+from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
+from ansible_collections.gb10.ring.tests.unit.fixtures import sysfs
+
+WANTED = Wanted(("mlx5_core", "rdma_ucm"), "unlimited", "infinity")
+
+
+def test_devices(tmp_path):
+    sysfs.device(tmp_path, "rocep1s0f0", "enp1s0f0np0", sysfs.gid_table("192.168.0.1", "10.100.0.1"))
+    sysfs.device(tmp_path, "roceP2p1s0f0", "enP2p1s0f0np0", [], state="1: DOWN", rate="40 Gb/sec (4X QDR)")
+    found = rdma_machine.devices(tmp_path)
+    assert sorted(found) == ["roceP2p1s0f0", "rocep1s0f0"]
+    first = found["rocep1s0f0"]
+    assert (first.netdevs, first.state, first.rate) == (("enp1s0f0np0",), "4: ACTIVE", "200 Gb/sec (4X HDR)")
+    assert (first.link_layer, first.fw_ver, first.sys_image_guid) == ("Ethernet", "28.45.4028", sysfs.SYS_IMAGE_GUID)
+    assert [gid.index for gid in first.gids] == [0, 1, 2, 3, 4, 5]  # the zero entries are left out
+    assert gid_index(first.gids, "10.100.0.1", "enp1s0f0np0") == 5
+    assert found["roceP2p1s0f0"].gids == ()
+
+
+def test_gids_come_in_numeric_order(tmp_path):
+    addresses = [f"10.100.{number}.1" for number in range(6)]
+    sysfs.device(tmp_path, "rocep1s0f0", "enp1s0f0np0", sysfs.gid_table(*addresses))
+    gids = rdma_machine.devices(tmp_path)["rocep1s0f0"].gids
+    assert [gid.index for gid in gids] == list(range(14))
+    assert gid_index(gids, "10.100.5.1", "enp1s0f0np0") == 13
+
+
+def test_a_soft_device_is_found_by_its_gids(tmp_path):
+    path = sysfs.device(tmp_path, "rxe0", "eth1", sysfs.gid_table("10.100.0.1"))
+    (path / "device/net/eth1").rmdir()
+    assert rdma_machine.devices(tmp_path)["rxe0"].netdevs == ("eth1",)
+
+
+def test_a_machine_without_rdma(tmp_path):
+    assert rdma_machine.devices(tmp_path) == {}
+
+
+def test_a_device_without_files(tmp_path):
+    (tmp_path / "class/infiniband/rocep1s0f0").mkdir(parents=True)
+    device = rdma_machine.devices(tmp_path)["rocep1s0f0"]
+    assert (device.netdevs, device.state, device.gids) == ((), "", ())
+
+
+def test_missing_modules(tmp_path):
+    (tmp_path / "sys/module/mlx5_core").mkdir(parents=True)
+    builtin = tmp_path / "modules" / os.uname().release / "modules.builtin"
+    assert rdma_machine.missing_modules(WANTED, tmp_path / "sys", tmp_path / "modules") == ("rdma_ucm",)
+    builtin.parent.mkdir(parents=True)
+    builtin.write_text("kernel/drivers/infiniband/core/rdma_ucm.ko\n")
+    assert rdma_machine.missing_modules(WANTED, tmp_path / "sys", tmp_path / "modules") == ()
+
+
+def test_modules_are_not_looked_at_when_none_is_loaded(tmp_path):
+    wanted = Wanted(WANTED.modules, "", "", load=False)
+    assert rdma_machine.missing_modules(wanted, tmp_path, tmp_path) == ()
+
+
+def modprobe(monkeypatch, broken=()):
+    ran = []
+
+    def run(argv, check=True):
+        ran.append(list(argv))
+        rc = 1 if argv[-1] in broken else 0
+        return Completed(tuple(argv), rc, "", f"modprobe: FATAL: Module {argv[-1]} not found." if rc else "")
+
+    monkeypatch.setattr(rdma_machine, "run", run)
+    return ran
+
+
+def test_unloadable(monkeypatch):
+    ran = modprobe(monkeypatch, broken=["b"])
+    (message,) = rdma_machine.unloadable(["a", "b"])
+    assert message.startswith("kernel module b does not exist")
+    assert "rdma_modules" in message
+    assert all("--dry-run" in argv for argv in ran)
+
+
+def test_apply(tmp_path, monkeypatch):
+    ran = modprobe(monkeypatch)
+    planned = decide(WANTED, str(tmp_path), rdma_machine.current_files(tmp_path, WANTED), ["rdma_ucm"])
+    rdma_machine.apply(planned)
+    assert ran == [["modprobe", "rdma_ucm"]]
+    assert not decide(WANTED, str(tmp_path), rdma_machine.current_files(tmp_path, WANTED), []).plan.changed
+    gone = Wanted((), "", "")
+    rdma_machine.apply(decide(gone, str(tmp_path), rdma_machine.current_files(tmp_path, gone), []))
+    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+
+
+def test_every_module_is_tried(monkeypatch):
+    ran = modprobe(monkeypatch, broken=["a", "b"])
+    with pytest.raises(HostError, match=r"the files are written.*Module a not found.*Module b not found"):
+        rdma_machine.apply(RdmaPlan(modules=("a", "b", "c")))
+    assert [argv[-1] for argv in ran] == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("hard", "memlock", "raises", "allowed"),
+    [
+        (resource.RLIM_INFINITY, "unlimited", OSError, True),
+        (8388608, "8192", OSError, True),
+        (8388608, "8193", OSError, False),
+        (8388608, "unlimited", OSError, False),
+        (8388608, "unlimited", ValueError, False),
+        (8388608, "unlimited", None, True),
+        (8388608, "", OSError, True),
+    ],
+)
+def test_memlock_allowed(monkeypatch, hard, memlock, raises, allowed):
+    def setrlimit(which, limits):
+        if raises:
+            raise raises("not allowed to raise maximum limit")
+
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (hard, hard))
+    monkeypatch.setattr(resource, "setrlimit", setrlimit)
+    assert rdma_machine.memlock_allowed(memlock) is allowed
+
+
+@pytest.mark.parametrize(("hard", "text"), [(resource.RLIM_INFINITY, "unlimited"), (8388608, "8192 KiB")])
+def test_hard_memlock(monkeypatch, hard, text):
+    monkeypatch.setattr(resource, "getrlimit", lambda which: (hard, hard))
+    assert rdma_machine.hard_memlock() == text

@@ -1,0 +1,47 @@
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.gb10.ring.plugins.modules import preflight_check
+
+
+def call(capsys, **options):
+    with patch_module_args({"node": "spark1", **options}), pytest.raises(SystemExit):
+        preflight_check.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_look_at_this_machine(capsys, tmp_path):
+    result = call(
+        capsys,
+        ports=[{"port": 0, "netdev": "lo", "rail": 0}, {"port": 1, "netdev": "no-such-netdev"}],
+        management_interface="lo",
+        management_address="127.0.0.1",
+        data_path=str(tmp_path / "data"),
+        tools=["sh"],
+        expected_architectures=[],
+        expected_os=[],
+        min_python="3.8",
+    )
+    ok = {check["id"]: check["ok"] for check in result["checks"]}
+    assert [ok[f"preflight.{name}"] for name in ("python", "tools", "data_path")] == [True] * 3
+    assert [check["ok"] for check in result["checks"] if check["id"] == "preflight.port"] == [True, False]
+    assert "preflight.os" not in ok
+    assert abs(result["facts"]["epoch"] - time.time()) < 60
+    assert result["facts"]["memtotal_kib"] > 0
+    assert result["changed"] is False
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"min_python": "three"}, "spark1: min_python is 'three'"),
+        ({"ports": [{"port": 0, "netdev": "lo"}, {"netdev": "x"}]}, "port or netdev missing in entry 1"),
+    ],
+)
+def test_options_that_cannot_be_used(capsys, options, said):
+    assert said in call(capsys, **options)["msg"]

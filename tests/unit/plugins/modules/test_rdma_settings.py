@@ -1,0 +1,84 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine
+from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
+from ansible_collections.gb10.ring.plugins.modules import rdma_settings
+
+
+@pytest.fixture
+def modprobe(monkeypatch):
+    """A machine that can raise limits and knows every module except ``absent``."""
+    ran = []
+
+    def run(argv, check=True):
+        ran.append(list(argv))
+        return Completed(tuple(argv), int(argv[-1] == "absent"), "", "modprobe: FATAL: Module absent not found.")
+
+    monkeypatch.setattr(rdma_machine, "run", run)
+    monkeypatch.setattr(rdma_machine, "memlock_allowed", lambda memlock: True)
+    return ran
+
+
+def call(tree, capsys, check=False, **options):
+    arguments = {
+        "modules": ["mlx5_core", "rdma_ucm"],
+        **{f"{name}_root": str(tree / name) for name in ("etc", "sys", "modules")},
+        "_ansible_check_mode": check,
+        **options,
+    }
+    with patch_module_args(arguments), pytest.raises(SystemExit):
+        rdma_settings.main()
+    return json.loads(capsys.readouterr().out)
+
+
+def written(tree):
+    return sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
+
+
+def test_check_mode_then_apply_then_nothing(tmp_path, capsys, modprobe):
+    (tmp_path / "sys/module/mlx5_core").mkdir(parents=True)
+    predicted = call(tmp_path, capsys, check=True)
+    assert (predicted["changed"], predicted["loaded"], written(tmp_path)) == (True, ["rdma_ucm"], [])
+    assert modprobe == [["modprobe", "--dry-run", "rdma_ucm"]]
+    result = call(tmp_path, capsys)
+    assert result["diff"] == predicted["diff"]
+    assert ["modprobe", "rdma_ucm"] in modprobe
+    assert written(tmp_path) == [
+        "etc/modules-load.d/90-gb10-ring.conf",
+        "etc/security/limits.d/90-gb10-ring.conf",
+        "etc/systemd/system.conf.d/90-gb10-ring.conf",
+    ]
+    (tmp_path / "sys/module/rdma_ucm").mkdir()
+    again = call(tmp_path, capsys)
+    assert (again["changed"], again["files"], again["loaded"]) == (False, [], [])
+
+
+def test_another_value_changes_only_its_file(tmp_path, capsys, modprobe):
+    call(tmp_path, capsys, load_modules=False)
+    result = call(tmp_path, capsys, load_modules=False, memlock="8192")
+    assert [path.removeprefix(str(tmp_path)) for path in result["files"]] == [
+        "/etc/security/limits.d/90-gb10-ring.conf"
+    ]
+    assert modprobe == []
+
+
+@pytest.mark.parametrize("check", [False, True])
+def test_everything_wrong_is_told_and_nothing_changes(tmp_path, capsys, modprobe, monkeypatch, check):
+    monkeypatch.setattr(rdma_machine, "memlock_allowed", lambda memlock: False)
+    monkeypatch.setattr(rdma_machine, "hard_memlock", lambda: "8192 KiB")
+    result = call(tmp_path, capsys, check=check, modules=["absent"])
+    assert result["failed"] is True
+    assert "root may not raise it" in result["msg"]
+    assert "kernel module absent does not exist" in result["msg"]
+    assert written(tmp_path) == []
+
+
+def test_bad_options(tmp_path, capsys, modprobe):
+    result = call(tmp_path, capsys, memlock="8M", default_memlock="unlimited", modules=["a b"])
+    assert result["msg"].count(";") >= 2
+    assert all(name in result["msg"] for name in ("modules: 'a b'", "memlock: '8M'", "default_memlock: 'unlimited'"))
