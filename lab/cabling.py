@@ -154,6 +154,12 @@ def swap(state: State, first: str, second: str) -> State:
     return replace(state, plugs=tuple(sorted(plugs.items())))
 
 
+def pulled(state: State, *ports: str) -> State:
+    """The state while the cables in these ports are in somebody's hand."""
+    cables = {cable for port, cable in state.plugs if str(port) in ports}
+    return replace(state, cut=state.cut | cables)
+
+
 def set_power(state: State, node: int, on: bool) -> State:
     return replace(state, off=state.off - {node} if on else state.off | {node})
 

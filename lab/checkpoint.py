@@ -22,11 +22,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-if __name__ == "__main__":  # run by path, from any directory: this checkout's folders are the packages `lab` and `plugins`
+if (
+    __name__ == "__main__"
+):  # run by path, from any directory: this checkout's folders are the packages `lab` and `plugins`
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from lab import checkpoint_content as content  # noqa: E402
-from lab.checkpoint_inventory import BODY, SHARDS, TRUE_SIZES, file_names, header, shard_name  # noqa: E402
+from lab import checkpoint_content as content
+from lab.checkpoint_inventory import BODY, SHARDS, TRUE_SIZES, file_names, header, shard_name
 
 GENERATOR = 1  # part of the stamp: raise it when the same arguments begin to give other bytes
 

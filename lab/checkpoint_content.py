@@ -16,7 +16,7 @@ from plugins.module_utils.checkpoint import (
     engram,
 )  # the collection's own rule decides how many rows the scaled tables have
 
-from .checkpoint_inventory import BODY, ENGRAM, TRUE_SIZES, Inventory, Tensor, file_names, shard_name
+from .checkpoint_inventory import BODY, ENGRAM, TRUE_SIZES, Inventory, Tensor, file_names, header, shard_name
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -95,7 +95,8 @@ def shard_tensors(config: Mapping[str, Any], number: int, scale: float) -> list[
         return Inventory(config).shard(number)
     if number in ENGRAM:  # the tables are scaled by the configuration
         return Inventory(config, scale, LAB_EXPERTS, LAB_EXPERTS).shard(number)
-    wanted = TRUE_SIZES[number - 1] * scale
+    guess = Inventory(config, scale, LAB_EXPERTS, LAB_EXPERTS).shard(number)
+    wanted = TRUE_SIZES[number - 1] * scale - len(header(guess))
     low, high = scale / 16, scale * 2
     for _ in range(24):  # shapes round to whole tiles, so the factor that meets the size is searched for
         middle = (low + high) / 2

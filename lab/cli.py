@@ -8,11 +8,14 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 
 from . import base, cabling, keys, life, network, nodes, s3, status, store, supervisor
 from .instance import CHECKOUT, Instance, LabError, instance_name
+
+PLUG_SECONDS = 0.3
 
 Handler = Callable[[Instance, argparse.Namespace], int | None]
 
@@ -114,6 +117,8 @@ def _cable(instance: Instance, options: argparse.Namespace) -> None:
         state = store.load(instance)
         if options.action == "swap":
             new = cabling.swap(state, *options.ends)
+            network.apply(instance, cabling.pulled(state, *options.ends))  # the ends lose their carrier in between
+            time.sleep(PLUG_SECONDS)
         else:
             new = cabling.set_cut(state, cabling.resolve(state, options.cable), options.action == "cut")
         store.save(instance, new)

@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from . import cgroups, network
+from . import cgroups, network, s3
 from .instance import Instance
 from .procs import Process, end, recall, run, start_time, wait_for
 
@@ -172,6 +172,8 @@ def remove_all(instance: Instance) -> None:
     for name in network.namespaces(instance):
         network.remove_namespace(instance, name)
     unmount(instance.directory)
+    for socket in s3.sockets(instance):
+        socket.unlink(missing_ok=True)
     shutil.rmtree(instance.directory, ignore_errors=True)
     shutil.rmtree(instance.sockets, ignore_errors=True)  # outside the folder when its path is long
 

@@ -180,7 +180,7 @@ def exec_argv(pid: int, command: list[str]) -> list[str]:
     if "TERM" in os.environ:
         environment.append(f"TERM={os.environ['TERM']}")
     spaces = ["--mount", "--uts", "--ipc", "--net", "--pid"]
-    return ["nsenter", f"--target={pid}", *spaces, "--root", "--wd=/root", "--", "env", "-i", *environment, *command]
+    return ["nsenter", f"--target={pid}", *spaces, "--root", "--wdns=/root", "--", "env", "-i", *environment, *command]
 
 
 def inside(pid: int, command: list[str]) -> str:

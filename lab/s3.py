@@ -9,7 +9,9 @@ import json
 import os
 import secrets
 import shutil
+import socket
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from . import network
@@ -23,6 +25,9 @@ PREFIX = "bot-lab-21/DeepSeek-V4.1-Flash-EXL3-lab"
 REGION = "us-east-1"
 PROFILES = {"admin": ["Admin", "Read", "List", "Tagging", "Write"], "reader": ["Read", "List"]}
 RECORD = "s3"
+SERVICES = ("master", "volume", "filer", "s3")
+FIRST_GRPC, SLOTS = 20000, 3000  # up to 32000, where the ephemeral ports begin
+PORTS_FILE = "s3-ports.json"
 MAIN = Path(__file__).resolve().parent / "__main__.py"
 
 
@@ -52,7 +57,47 @@ def credentials(keys: dict[str, tuple[str, str]]) -> str:
     )
 
 
-def server_argv(instance: Instance, program: Path, config: Path) -> list[str]:
+def socket_path(service: str, port: int) -> Path:
+    """Where SeaweedFS puts the socket of a service's gRPC port: in /tmp, whatever the namespace, so ports must differ."""
+    return Path(f"/tmp/seaweedfs-{service}-grpc-{port}.sock")
+
+
+def slots(tag: str) -> Iterator[dict[str, int]]:
+    """Sets of gRPC ports to try: first the one that the instance's tag gives, then those behind it."""
+    first = int(tag.rpartition("-")[2], 16) % SLOTS
+    for slot in range(SLOTS):
+        low = FIRST_GRPC + (first + slot) % SLOTS * len(SERVICES)
+        yield {service: low + index for index, service in enumerate(SERVICES)}
+
+
+def in_use(path: Path) -> bool:
+    """Whether a server of another lab listens on the socket."""
+    with socket.socket(socket.AF_UNIX) as client:
+        try:
+            client.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+def _claim_ports(instance: Instance) -> dict[str, int]:
+    for ports in slots(instance.tag):
+        if not any(in_use(socket_path(*item)) for item in ports.items()):
+            (instance.directory / PORTS_FILE).write_text(json.dumps(ports), encoding="ascii")
+            return ports
+    raise LabError("all gRPC ports of the S3 server are taken by other labs of this machine")
+
+
+def sockets(instance: Instance) -> list[Path]:
+    """The sockets in /tmp of the instance's server."""
+    try:
+        ports = json.loads((instance.directory / PORTS_FILE).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return []
+    return [socket_path(service, port) for service, port in ports.items()]
+
+
+def server_argv(instance: Instance, program: Path, config: Path, ports: Mapping[str, int]) -> list[str]:
     data = instance.directory / "s3"
     return [
         str(program),
@@ -67,6 +112,7 @@ def server_argv(instance: Instance, program: Path, config: Path) -> list[str]:
         "-volume.preStopSeconds=0",
         "-s3",
         f"-s3.port={PORT}",
+        *(f"-{service}.port.grpc={port}" for service, port in ports.items()),
         "-s3.port.iceberg=0",
         "-s3.port.lance=0",
         f"-s3.config={config}",
@@ -93,7 +139,7 @@ def start(instance: Instance) -> None:
         keys = {name: (f"GB10LAB{secrets.token_hex(6).upper()}", secrets.token_urlsafe(30)) for name in PROFILES}
         _private(config, identities(keys))
         _private(instance.credentials, credentials(keys))
-    argv = [*network.enter(instance), *server_argv(instance, program, config)]
+    argv = [*network.enter(instance), *server_argv(instance, program, config, _claim_ports(instance))]
     # A HOME of its own: SeaweedFS reads settings of the user's home directory otherwise.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(data)}
     spawn(argv, instance.log("s3"), instance.record(RECORD), environment)

@@ -25,7 +25,7 @@ class ActionModule(ActionBase):
         except AnsibleConnectionFailure as error:
             return {**result, **stand_in(preflight.unreachable(node, str(error), self._ssh_command(task_vars or {})))}
         except AnsibleError as error:  # sudo wants a password, an interpreter that is no path, ...
-            return {**result, **stand_in(preflight.not_run(node, str(error), interpreter_missing=False))}
+            return {**result, **stand_in(preflight.not_run(node, str(error), interpreter_unusable=False))}
         latest = time.time()
         if "checks" in outcome:
             outcome["checks"].append(preflight.clock(node, outcome["facts"]["epoch"], earliest, latest).to_dict())
@@ -46,10 +46,10 @@ class ActionModule(ActionBase):
 
 
 def did_not_run(node, outcome):
-    """The check for a module that gave no result; the shell answers 127 when there is no interpreter."""
+    """The check for a module that gave no result. The shell answers 127 for no interpreter; one that is too old can't read the module."""
     said = "\n".join(str(outcome.get(key) or "") for key in ("module_stdout", "module_stderr"))
-    missing = outcome.get("rc") == 127
-    return preflight.not_run(node, said if said.strip() else str(outcome.get("msg", "")), interpreter_missing=missing)
+    unusable = outcome.get("rc") == 127 or "SyntaxError" in said
+    return preflight.not_run(node, said if said.strip() else str(outcome.get("msg", "")), interpreter_unusable=unusable)
 
 
 def stand_in(check):

@@ -67,9 +67,11 @@ def lab(links_before: str) -> Iterator[Lab]:
     """A ring of three with small disks and the small checkpoint; whatever an earlier run left is removed first."""
     made = Lab("t-lab")
     made.ctl("down")
-    made.ctl("up", "--data-mib", "64", timeout=900)
-    yield made
-    made.ctl("down")
+    try:
+        made.ctl("up", "--data-mib", "64", timeout=900)
+        yield made
+    finally:
+        made.ctl("down")
 
 
 @pytest.fixture(scope="session")

@@ -47,7 +47,7 @@ def test_nothing_appears_in_the_machines_own_namespace(lab: Lab, links_before: s
 
 def test_a_lab_address_fails_at_once_outside_the_lab(lab: Lab) -> None:
     for address in ("198.18.0.1", "198.18.0.254", "198.19.0.1"):
-        with socket.socket() as client, pytest.raises(OSError, match="") as raised:
+        with socket.socket() as client, pytest.raises(OSError) as raised:
             client.settimeout(2)
             client.connect((address, 22))
         assert raised.value.errno in {errno.EHOSTUNREACH, errno.ENETUNREACH}
@@ -92,7 +92,7 @@ def test_packages_install_from_the_local_repository(lab: Lab) -> None:
 def test_both_rails_carry_full_frames_and_no_more(lab: Lab, legs: dict[str, str]) -> None:
     for address in legs.values():
         lab.node("spark1", f"{JUMBO} {address}")
-        assert "message too long" in lab.node("spark1", f"{JUMBO.replace('8972', '8973')} {address} 2>&1", rc=1).lower()
+        assert "+1 errors" in lab.node("spark1", f"{JUMBO.replace('8972', '8973')} {address}", rc=1)
 
 
 def test_rdma_files_follow_addresses_and_carrier(lab: Lab, legs: dict[str, str]) -> None:
@@ -105,12 +105,8 @@ def test_rdma_files_follow_addresses_and_carrier(lab: Lab, legs: dict[str, str])
     assert lab.node("spark1", f"cat {port}/state {port}/rate").splitlines() == ["4: ACTIVE", "200 Gb/sec (4X HDR)"]
     netdev = "/sys/class/net/enp1s0f0np0"
     assert lab.node("spark1", f"cat {netdev}/speed {netdev}/phys_port_name").split() == ["200000", "p0"]
-    assert lab.node("spark1", f"ls {netdev}/device/infiniband /sys/class/infiniband/rocep1s0f0/device/net").split() == [
-        f"{netdev}/device/infiniband:",
-        "rocep1s0f0",
-        "/sys/class/infiniband/rocep1s0f0/device/net:",
-        "enp1s0f0np0",
-    ]
+    assert lab.node("spark1", f"ls {netdev}/device/infiniband") == "rocep1s0f0"
+    assert lab.node("spark1", "ls /sys/class/infiniband/rocep1s0f0/device/net") == "enp1s0f0np0"
     assert lab.node("spark1", "cat /sys/class/infiniband/*/sys_image_guid | sort -u | wc -l") == "1"
     assert "enP7s7" in lab.node("spark1", "ls /sys/class/net")
 
@@ -217,7 +213,7 @@ try:
     refused = None
 except botocore.exceptions.ClientError as error:
     refused = error.response["ResponseMetadata"]["HTTPStatusCode"]
-whole = [bool(answer.get("ChecksumCRC64NVME")) and answer["ChecksumType"] == "FULL_OBJECT" for answer in sums]
+whole = [bool(answer.get("ChecksumCRC64NVME")) and answer.get("ChecksumType", "FULL_OBJECT") == "FULL_OBJECT" for answer in sums]
 print(len(keys), all(whole), refused)
 """
 

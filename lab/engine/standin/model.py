@@ -120,13 +120,11 @@ def read_header(path: Path) -> Header:
 def split_problems(model: Model, tensor_parallel: int, max_model_len: int | None) -> list[str]:
     """What of the configuration cannot be split over so many ranks."""
     found = []
+    hint = " (three ranks need the padded configuration, 72 heads and 9 groups)" if tensor_parallel == 3 else ""
     for key in ("num_attention_heads", "o_groups"):
         value = model.text.get(key)
         if isinstance(value, int) and value % tensor_parallel:
-            found.append(
-                f"config.json: {key} {value} is not divisible by tensor parallel size {tensor_parallel}"
-                " (three ranks need the padded configuration, 72 heads and 9 groups)"
-            )
+            found.append(f"config.json: {key} {value} is not divisible by tensor parallel size {tensor_parallel}{hint}")
     longest = model.text.get("max_position_embeddings")
     if max_model_len and isinstance(longest, int) and max_model_len > longest:
         found.append(f"--max-model-len {max_model_len} is above max_position_embeddings {longest} of config.json")

@@ -192,7 +192,7 @@ def plan_of(staging: Staging, where: str) -> Plan:
             before.append([*row, "staged"])
         elif step.was and step.was != "missing":
             before.append([*row, step.was])
-        doing = f"link from {step.source}" if step.action == "link" else step.action
+        doing = f"link from {step.source.removesuffix('/' + step.file.path)}" if step.action == "link" else step.action
         after.append([*row, _also(doing, f"derive {staging.derive}") if derived else doing])
     return Plan((Change(where, _table(before), _table(after), reason(staging)),))
 

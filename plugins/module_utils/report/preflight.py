@@ -312,11 +312,11 @@ def unreachable(node: str, reason: str, command: str) -> Check:
     )
 
 
-def not_run(node: str, reason: str, interpreter_missing: bool) -> Check:
+def not_run(node: str, reason: str, interpreter_unusable: bool) -> Check:
     """The check that stands for a node that answered and yet could not run the module."""
-    if interpreter_missing:
-        cure = "Install python3 on the node, or set ansible_python_interpreter to where it is"
-        return Check("preflight.python", node, False, _short(reason), "a Python interpreter", cure)
+    if interpreter_unusable:
+        cure = "Install python3 on the node, or point ansible_python_interpreter at one that is new enough"
+        return Check("preflight.python", node, False, _short(reason), "a usable Python interpreter", cure)
     cure = "Run ansible -m ansible.builtin.ping -b -vvv against this node to see the whole output"
     return Check("preflight.module", node, False, _short(reason), "a node that runs modules as root", cure)
 

@@ -77,12 +77,14 @@ def _site_row(host: str, variables: Mapping[str, Any]) -> dict[str, str]:
     fabric = variables.get("fabric_checks") or {}
     checkpoint = (variables.get("checkpoint_checks") or {}).get("checkpoint") or {}
     engine = variables.get("engine_checks") or {}
+    current = checkpoint.get("current") or "none"
+    revision = next((found for found in checkpoint.get("revisions", ()) if found["revision"] == current), {})
     return {
         "node": host,
         "legs up": f"{fabric['legs_up']} of {fabric['legs_total']}" if "legs_up" in fabric else "not checked",
-        "revision": str(checkpoint.get("current") or "none"),
-        "files": str(checkpoint.get("files", 0)),
-        "bytes": f"{checkpoint.get('bytes', 0):,}",
+        "revision": current,
+        "files": str(revision.get("files", 0)),
+        "bytes": f"{revision.get('bytes', 0):,}",
         "engine": _engine(engine.get("checks")),
     }
 

@@ -107,6 +107,11 @@ def test_a_swap_exchanges_two_plugs_and_undoes_itself() -> None:
     assert cabling.swap(state, "spark1:1", "spark1:0") == RING
 
 
+def test_pulled_plugs_take_the_carrier_of_both_cables() -> None:
+    assert cabling.pulled(RING, "spark1:0", "spark1:1").cut == {"cable1", "cable3"}
+    assert cabling.pulled(cabling.plan("pair", 2, 64), "spark1:0", "spark1:1").cut == {"cable1"}
+
+
 def test_a_plug_moves_to_an_empty_port() -> None:
     state = cabling.swap(cabling.plan("pair", 2, 64), "spark2:0", "spark2:1")
     assert state.cables() == {"cable1": (Port(1, 0), Port(2, 1))}

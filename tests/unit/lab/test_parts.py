@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import configparser
 import json
+import socket
 from pathlib import Path
 
 import pytest
@@ -67,10 +68,30 @@ def test_a_reader_only_reads() -> None:
 
 
 def test_the_server_listens_on_the_lab_only_and_reports_to_nobody() -> None:
-    argv = s3.server_argv(LAB, Path("/bin/weed"), Path("/srv/gb10/.lab/test/s3-identities.json"))
+    ports = next(s3.slots(LAB.tag))
+    argv = s3.server_argv(LAB, Path("/bin/weed"), Path("/srv/gb10/.lab/test/s3-identities.json"), ports)
     assert "-ip.bind=198.18.0.254" in argv
     assert "-master.telemetry=false" in argv
     assert not any("secret" in word for word in argv)
+
+
+def test_labs_get_grpc_ports_of_their_own() -> None:
+    sets = [tuple(ports.values()) for ports in s3.slots("gb10-ffffff")]
+    assert len({port for ports in sets for port in ports}) == len(sets) * 4
+    assert min(map(min, sets)) == 20000
+    assert max(map(max, sets)) < 32768
+    assert next(s3.slots("gb10-000001")) != next(s3.slots("gb10-000002"))
+
+
+def test_a_socket_is_in_use_while_somebody_listens(tmp_path: Path) -> None:
+    path = tmp_path / "x.sock"
+    assert not s3.in_use(path)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.bind(str(path))
+        server.listen()
+        assert s3.in_use(path)
+    assert path.exists()
+    assert not s3.in_use(path)
 
 
 @pytest.mark.parametrize(

@@ -81,6 +81,11 @@ def test_a_connection_without_ssh_options(action):
             "preflight.python",
             "/bin/sh: 1: /usr/bin/python3: not found",
         ),
+        (
+            {"rc": 1, "module_stderr": "  def f(a, /):\nSyntaxError: invalid syntax\n", "module_stdout": ""},
+            "preflight.python",
+            "def f(a, /):; SyntaxError: invalid syntax",
+        ),
         ({"rc": 1, "module_stderr": "", "module_stdout": "", "msg": "No result"}, "preflight.module", "No result"),
     ],
 )

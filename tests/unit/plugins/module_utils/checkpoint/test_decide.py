@@ -186,4 +186,5 @@ def test_nothing_to_do_is_no_plan():
 
 def test_the_cause_counts_each_kind():
     linked = decide(MANIFEST, replace(EMPTY, others=(OTHER,)), 0)
+    assert subject.plan_of(linked, "x").diff()[0]["after"].endswith(" link from old\n")
     assert subject.reason(linked) == "1 file to fetch (6.0 kB), 1 file to link (100.0 kB)"

@@ -3,6 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 
@@ -52,7 +53,7 @@ def test_ranges_tile_each_table(rule, tp):
         parts = [part[layer] for part in split]
         assert parts[0][0] == 0
         assert parts[-1][1] == rows
-        assert all(before[1] == after[0] for before, after in zip(parts, parts[1:]))
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(parts))
 
 
 def test_column_primes_are_the_golden_ones():

@@ -15,7 +15,9 @@ def test_the_smallest_profile_is_completed():
 
 
 def test_a_completed_profile_is_a_profile():
-    full = parse({**SMALLEST, "args": ["--seed", 1, True], "env": {"A": 1, "B": None, "C": True}, "limit_memlock": 8388608}, 4)
+    full = parse(
+        {**SMALLEST, "args": ["--seed", 1, True], "env": {"A": 1, "B": None, "C": True}, "limit_memlock": 8388608}, 4
+    )
     assert full.args == ("--seed", "1", "true")
     assert full.env == {"A": "1", "B": "", "C": "1"}
     assert parse(full.to_dict(), 4) == full

@@ -59,13 +59,25 @@ def chat(text):
 @pytest.mark.parametrize(
     ("look", "expected"),
     [
-        (Look(RUNNING, OK, MODELS, wanted_hash="aa"), {"engine.unit": True, "engine.config": True, "engine.health": True}),
+        (
+            Look(RUNNING, OK, MODELS, wanted_hash="aa"),
+            {"engine.unit": True, "engine.config": True, "engine.health": True},
+        ),
         (Look(RUNNING, OK, wanted_hash="bb"), {"engine.unit": True, "engine.config": False}),
         (Look(AGAIN, DOWN, DOWN, wanted_hash="aa"), {"engine.unit": False, "engine.health": False}),
         (Look(RUNNING, OK, Reply(200, '{"data": [{"id": "other"}]}')), {"engine.unit": True, "engine.health": False}),
-        (with_chat(Look(RUNNING, OK, MODELS), chat("It is 323.")), {"engine.unit": True, "engine.health": True, "engine.chat": True}),
-        (with_chat(Look(RUNNING, OK, MODELS), chat("322")), {"engine.unit": True, "engine.health": True, "engine.chat": False}),
-        (with_chat(Look(RUNNING, OK, MODELS), Reply(500, "x")), {"engine.unit": True, "engine.health": True, "engine.chat": False}),
+        (
+            with_chat(Look(RUNNING, OK, MODELS), chat("It is 323.")),
+            {"engine.unit": True, "engine.health": True, "engine.chat": True},
+        ),
+        (
+            with_chat(Look(RUNNING, OK, MODELS), chat("322")),
+            {"engine.unit": True, "engine.health": True, "engine.chat": False},
+        ),
+        (
+            with_chat(Look(RUNNING, OK, MODELS), Reply(500, "x")),
+            {"engine.unit": True, "engine.health": True, "engine.chat": False},
+        ),
     ],
 )
 def test_checks(look, expected):

@@ -35,7 +35,9 @@ def test_parse_show():
 
 
 def test_parse_show_of_a_unit_that_is_not_there():
-    assert parse_show("LoadState=not-found\nActiveState=inactive\nSubState=dead\nMainPID=0\nNRestarts=[not set]\n") == UnitState(result="")
+    assert parse_show(
+        "LoadState=not-found\nActiveState=inactive\nSubState=dead\nMainPID=0\nNRestarts=[not set]\n"
+    ) == UnitState(result="")
 
 
 @pytest.mark.parametrize(
@@ -52,7 +54,8 @@ def test_text(state, text):
 
 
 @pytest.mark.parametrize(
-    ("state", "failed"), [(RUNNING, False), (STOPPED, False), (FAILED, True), (AGAIN, True), (QUEUED, True), (STOPPING, False)]
+    ("state", "failed"),
+    [(RUNNING, False), (STOPPED, False), (FAILED, True), (AGAIN, True), (QUEUED, True), (STOPPING, False)],
 )
 def test_failed(state, failed):
     assert state.failed is failed

@@ -30,7 +30,15 @@ MODEL = ModelPlace("/srv/m", "rev1", "digest")
 def test_the_head():
     argv = build(PROFILE, NODE, MODEL).argv
     assert argv == (
-        *("/opt/vllm/bin/vllm", "serve", "/srv/m/revisions/rev1", "--served-model-name", "m", "--tensor-parallel-size", "3"),
+        *(
+            "/opt/vllm/bin/vllm",
+            "serve",
+            "/srv/m/revisions/rev1",
+            "--served-model-name",
+            "m",
+            "--tensor-parallel-size",
+            "3",
+        ),
         *("--nnodes", "3", "--node-rank", "0", "--master-addr", "192.0.2.11", "--master-port", "29500"),
         *("--distributed-executor-backend", "mp", "--host", "0.0.0.0", "--port", "8000"),
         *("--compilation-config", '{"mode": 3}', "--draft", "/srv/m/revisions/rev1/draft"),

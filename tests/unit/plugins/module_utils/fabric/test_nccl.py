@@ -37,7 +37,13 @@ BASE = {
     "TP_SOCKET_IFNAME": "enP7s7",
 }
 SUBNETS = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", "NCCL_NET_PLUGIN": "none"}
-ON_A_RING = {**SUBNETS, "NCCL_IB_MERGE_NICS": "0", "NCCL_IB_TC": "106", "NCCL_IB_TIMEOUT": "22", "NCCL_MAX_NCHANNELS": "4"}
+ON_A_RING = {
+    **SUBNETS,
+    "NCCL_IB_MERGE_NICS": "0",
+    "NCCL_IB_TC": "106",
+    "NCCL_IB_TIMEOUT": "22",
+    "NCCL_MAX_NCHANNELS": "4",
+}
 ALL_FOUR = "=rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"
 
 

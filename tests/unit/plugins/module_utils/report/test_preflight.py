@@ -241,5 +241,5 @@ def test_unreachable_ends_with_the_reason():
 
 @pytest.mark.parametrize(("missing", "name"), [(True, "preflight.python"), (False, "preflight.module")])
 def test_not_run(missing, name):
-    check = not_run("spark1", "", interpreter_missing=missing)
+    check = not_run("spark1", "", interpreter_unusable=missing)
     assert (check.id, check.ok, check.found) == (name, False, "no reason given")

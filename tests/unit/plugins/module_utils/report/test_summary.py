@@ -72,7 +72,15 @@ def test_site_rows_say_what_was_not_checked():
     hostvars = {
         "spark1": {
             "fabric_checks": {"legs_up": 4, "legs_total": 4, "checks": []},
-            "checkpoint_checks": {"checkpoint": {"current": "ab12", "files": 54, "bytes": 314572800}},
+            "checkpoint_checks": {
+                "checkpoint": {
+                    "current": "ab12",
+                    "revisions": [
+                        {"revision": "cd34", "files": 3, "bytes": 10},
+                        {"revision": "ab12", "files": 54, "bytes": 314572800},
+                    ],
+                }
+            },
             "engine_checks": {"checks": [check(id="engine.health")]},
         },
         "spark2": {"engine_checks": {"checks": [check(id="engine.unit", ok=False)]}},

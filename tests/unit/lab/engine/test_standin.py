@@ -1,0 +1,108 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from lab.engine.standin import fabric
+from lab.engine.standin.answers import answer, logprob, tokens
+
+FOUR = ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "expected"),
+    [
+        ("What is 17*19? Answer with the number only.", "323"),
+        ("What is 2 + 40?", "42"),
+        ("7 minus 9", "-2"),
+        ("12 times 12 is?", "144"),
+        ("Count from 1 to 5.", "1, 2, 3, 4, 5"),
+        ("count to 3", "1, 2, 3"),
+        ("Repeat exactly: zebra-7f3a", "zebra-7f3a"),
+        ("Reply with this word: 'ok'", "ok"),
+        ("The nonce: 8c11", "8c11"),
+    ],
+)
+def test_what_can_be_answered(prompt, expected):
+    assert answer(prompt) == expected
+
+
+def test_everything_else_is_fixed_by_the_prompt():
+    assert answer("Tell me a story") == answer("Tell me a story")
+    assert answer("Tell me a story") != answer("Tell me another story")
+
+
+@pytest.mark.parametrize("text", ["one", " a  b\nc ", "1, 2, 3", ""])
+def test_tokens_joined_give_the_text(text):
+    assert "".join(tokens(text)) == text
+
+
+def test_logprobs_are_finite_and_negative():
+    assert all(-1 <= logprob("x", position) < 0 for position in range(50))
+
+
+def sysfs(root, states):
+    for device, state in states.items():
+        (root / "class/infiniband" / device / "ports/1").mkdir(parents=True)
+        (root / "class/infiniband" / device / "ports/1/state").write_text(f"{state}\n")
+    return root
+
+
+def test_active_devices_in_nccls_order(tmp_path):
+    root = sysfs(tmp_path, {**dict.fromkeys(reversed(FOUR), "4: ACTIVE"), "rocep2s0f0": "1: DOWN"})
+    assert fabric.active_devices(root) == FOUR
+    assert fabric.active_devices(tmp_path / "none") == []
+
+
+@pytest.mark.parametrize(
+    ("wanted", "expected"),
+    [
+        ("", FOUR),
+        ("=rocep1s0f0,roceP2p1s0f0", ["rocep1s0f0", "roceP2p1s0f0"]),
+        ("=rocep1s0f", []),
+        ("rocep1s0f", ["rocep1s0f0", "rocep1s0f1"]),
+        ("rocep1s0f0:1", ["rocep1s0f0"]),
+        ("^rocep1s0f0", FOUR[1:]),
+        ("^=rocep1", FOUR),
+    ],
+)
+def test_hca_list(wanted, expected):
+    assert fabric.chosen_devices(FOUR, wanted) == expected
+
+
+@pytest.mark.parametrize(
+    ("environment", "states", "line"),
+    [
+        (
+            {"NCCL_IB_HCA": "=" + ",".join(FOUR), "NCCL_SOCKET_IFNAME": "=enP7s7"},
+            dict.fromkeys(FOUR, "4: ACTIVE"),
+            "NET/IB : Using [0]rocep1s0f0:1/RoCE [1]rocep1s0f1:1/RoCE [2]roceP2p1s0f0:1/RoCE [3]roceP2p1s0f1:1/RoCE [RO]; "
+            "OOB enP7s7:192.0.2.11<0>",
+        ),
+        (
+            {"NCCL_IB_HCA": "=rocep1s0f0,rocep1s0f1", "NCCL_SOCKET_IFNAME": "enP7s7"},
+            {"rocep1s0f0": "1: DOWN", "rocep1s0f1": "4: ACTIVE"},
+            "NET/IB : Using [0]rocep1s0f1:1/RoCE [RO]; OOB enP7s7:192.0.2.11<0>",
+        ),
+        (
+            {"NCCL_IB_HCA": "=mlx5_0", "NCCL_SOCKET_IFNAME": "enP7s7"},
+            dict.fromkeys(FOUR, "4: ACTIVE"),
+            "NET/Socket : Using [0]enP7s7:192.0.2.11<0>",
+        ),
+        (
+            {"NCCL_IB_DISABLE": "1", "NCCL_SOCKET_IFNAME": "enP7s7"},
+            dict.fromkeys(FOUR, "4: ACTIVE"),
+            "NET/Socket : Using [0]enP7s7:192.0.2.11<0>",
+        ),
+        (
+            {"NCCL_NET": "Socket", "NCCL_SOCKET_IFNAME": "enP7s7"},
+            dict.fromkeys(FOUR, "4: ACTIVE"),
+            "NET/Socket : Using [0]enP7s7:192.0.2.11<0>",
+        ),
+        ({}, {}, "NET/Socket : Using [0]lo:192.0.2.11<0>"),
+    ],
+)
+def test_transport_line(tmp_path, environment, states, line):
+    assert fabric.transport_line(environment, sysfs(tmp_path, states), "192.0.2.11") == line

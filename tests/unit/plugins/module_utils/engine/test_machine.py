@@ -1,0 +1,190 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import Look, Reply
+from ansible_collections.gb10.ring.plugins.module_utils.engine.service import UnitState
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
+
+UNIT = "x.service"
+
+
+@pytest.fixture
+def systemd(monkeypatch):
+    fake = Systemd()
+    monkeypatch.setattr(machine, "run", fake.run)
+    monkeypatch.setattr(machine, "_POLL", 0.01)
+    return fake
+
+
+@pytest.mark.parametrize(
+    ("wanted", "calls", "text"),
+    [
+        ("started", ["start"], "active (running)"),
+        ("restarted", ["restart"], "active (running)"),
+        ("stopped", ["stop"], "inactive (dead)"),
+    ],
+)
+def test_change_state(systemd, wanted, calls, text):
+    assert machine.change_state(UNIT, wanted, 5).text() == text
+    assert systemd.calls == calls
+
+
+def test_a_stop_leaves_no_failed_unit(systemd):
+    systemd.stops_as = ("failed", "failed")
+    assert machine.change_state(UNIT, "stopped", 5).text() == "inactive (dead)"
+    assert systemd.calls == ["stop", "reset-failed"]
+
+
+def test_a_start_that_fails_says_the_state_and_the_journal(systemd):
+    systemd.starts_as = ("activating", "auto-restart")
+    with pytest.raises(HostError) as error:
+        machine.change_state(UNIT, "started", 5)
+    assert str(error.value).startswith(
+        "x.service is activating (auto-restart), exit-code, status 1, wanted started within 5 s"
+    )
+    assert "    last line" in str(error.value)
+
+
+def test_a_stop_that_hangs_ends_at_the_timeout(systemd):
+    systemd.stops_as = ("deactivating", "stop-sigterm")
+    begin = time.monotonic()
+    with pytest.raises(HostError, match=r"deactivating \(stop-sigterm\).*within 0.2 s"):
+        machine.change_state(UNIT, "stopped", 0.2)
+    assert time.monotonic() - begin < 2
+
+
+def test_the_active_revision_is_read_from_the_link(tmp_path):
+    (tmp_path / "revisions/r7").mkdir(parents=True)
+    (tmp_path / "revisions/r7/config.json").write_text("{}")
+    (tmp_path / "current").symlink_to("revisions/r7")
+    found = machine.find_model(str(tmp_path), "", check_mode=False)
+    assert found.path == f"{tmp_path}/revisions/r7"
+    assert found.config_digest == "44136fa355b3678a1146ad16f7e8649e94fb4fc21fe77e8310c060f61caaff8a"
+
+
+@pytest.mark.parametrize(
+    ("revision", "says"), [("", "no revision is active here"), ("r9", "revision r9 is not staged here")]
+)
+def test_no_model(tmp_path, revision, says):
+    with pytest.raises(HostError, match=says):
+        machine.find_model(str(tmp_path), revision, check_mode=False)
+
+
+@pytest.mark.parametrize(("revision", "expected"), [("", "NOT-STAGED"), ("r9", "r9")])
+def test_a_dry_run_takes_the_model_as_it_will_be(tmp_path, revision, expected):
+    assert machine.find_model(str(tmp_path), revision, check_mode=True).revision == expected
+
+
+@pytest.mark.parametrize("kind", ["absent", "directory", "plain file"])
+def test_no_executable(tmp_path, kind):
+    path = tmp_path / "engine"
+    if kind == "directory":
+        path.mkdir()
+    elif kind == "plain file":
+        path.write_text("x")
+    with pytest.raises(HostError, match="is no executable file"):
+        machine.check_executable(str(path))
+
+
+class Handler(BaseHTTPRequestHandler):
+    def do_GET(self):
+        if self.path == "/slow":
+            time.sleep(0.6)
+            return
+        self.send_response(503 if self.path == "/busy" else 200)
+        self.end_headers()
+        self.wfile.write(self.path.encode())
+
+    def do_POST(self):
+        body = self.rfile.read(int(self.headers["Content-Length"]))
+        self.send_response(200)
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, *arguments):
+        pass
+
+
+@pytest.fixture
+def url():
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+def test_ask(url, monkeypatch):
+    monkeypatch.setenv("http_proxy", "http://192.0.2.1:1")
+    monkeypatch.setattr(machine, "_REQUEST_TIMEOUT", 0.3)
+    assert machine.ask(url, "/health") == Reply(200, "/health")
+    assert machine.ask(url, "/busy") == Reply(503, "/busy")
+    assert machine.ask(url, "/slow") == Reply(error="no answer within 0.3 s")
+    assert machine.ask(url, "/x", {"a": 1}) == Reply(200, '{"a": 1}')
+
+
+def test_chat_asks_under_the_served_name(url):
+    asked = json.loads(machine.chat(url, "m").body)
+    assert asked["model"] == "m"
+    assert "17*19" in asked["messages"][0]["content"]
+
+
+def test_nobody_there():
+    assert machine.ask("http://127.0.0.1:9", "/health") == Reply(error="Connection refused")
+
+
+@pytest.mark.parametrize(
+    ("rank", "host", "asked"),
+    [
+        (0, "192.0.2.11", ["/health", "/v1/models"]),
+        (1, "192.0.2.11", ["/health"]),
+        (0, "127.0.0.1", ["/health", "/v1/models"]),
+        (1, "127.0.0.1", []),
+    ],
+)
+def test_who_asks_what(systemd, monkeypatch, rank, host, asked):
+    paths = []
+    monkeypatch.setattr(machine, "ask", lambda url, path: paths.append(path))
+    machine.look(UNIT, rank, f"http://{host}:8000", "")
+    assert paths == asked
+
+
+RUNNING = UnitState("loaded", "active", "running")
+ENDED = UnitState("loaded", "failed", "failed")
+
+
+def test_wait_until_ready(systemd):
+    looks = iter([Look(RUNNING, Reply(error="x")), Look(RUNNING, Reply(503)), Look(RUNNING, Reply(200))])
+    seen = machine.wait(lambda: next(looks), 5, UNIT)
+    assert seen.health == Reply(200)
+    assert seen.journal == ()
+
+
+def test_wait_ends_early_when_the_unit_ended(systemd):
+    begin = time.monotonic()
+    seen = machine.wait(lambda: Look(ENDED, Reply(error="x")), 30, UNIT)
+    assert time.monotonic() - begin < 2
+    assert seen.journal == ("first line", "last line")
+
+
+@pytest.mark.parametrize(("timeout", "most"), [(0, 1), (0.1, 30)])
+def test_wait_ends_at_the_timeout(systemd, timeout, most):
+    count = []
+
+    def see():
+        count.append(1)
+        return Look(RUNNING, Reply(error="x"))
+
+    assert machine.wait(see, timeout, UNIT).journal
+    assert 1 <= len(count) <= most
