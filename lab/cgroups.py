@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -25,18 +26,22 @@ def _here() -> list[Path]:
     return hierarchies(Path("/proc/self/mountinfo").read_text(encoding="utf-8"))
 
 
-def join(tag: str, node: str) -> None:
-    """Move this process into the node's groups."""
-    for root in _here():
-        group = root / tag / node
-        group.mkdir(parents=True, exist_ok=True)
-        (group / "cgroup.procs").write_text(f"{os.getpid()}\n", encoding="ascii")
+def joiner(tag: str, name: str) -> Callable[[], None]:
+    """What a new process runs to move into the groups of a node, or of the lab's own processes (`lab`)."""
+
+    def join() -> None:
+        for root in _here():
+            group = root / tag / name
+            group.mkdir(parents=True, exist_ok=True)
+            (group / "cgroup.procs").write_text(f"{os.getpid()}\n", encoding="ascii")
+
+    return join
 
 
-def remove(tag: str, node: str | None = None) -> None:
+def remove(tag: str, name: str | None = None) -> None:
     """Remove the groups of a node, or of the whole instance; groups that still hold processes stay."""
     for root in _here():
-        top = root / tag if node is None else root / tag / node
+        top = root / tag if name is None else root / tag / name
         for folder, _names, _files in os.walk(top, topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()

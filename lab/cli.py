@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from . import base, cabling, keys, life, network, nodes, s3, status, store, supervisor
-from .instance import CHECKOUT, Instance, LabError, instance_name
+from .instance import CHECKOUT, Instance, LabError, instance_name, instances
 
 PLUG_SECONDS = 0.3
 
@@ -41,12 +41,15 @@ def _up(instance: Instance, options: argparse.Namespace) -> None:
 
 
 def _down(instance: Instance, options: argparse.Namespace) -> None:
-    life.down(instance, options.nodes_only)
+    for each in instances(instance) if options.all else [instance]:
+        life.down(each, options.nodes_only)
 
 
 def _status(instance: Instance, options: argparse.Namespace) -> None:
     _need_controller(instance)
     print(status.as_json(instance) if options.json else status.as_text(instance))
+    if options.look and not options.json:
+        print(status.look(instance))
 
 
 def environment(instance: Instance) -> dict[str, str]:
@@ -178,8 +181,10 @@ def parser() -> argparse.ArgumentParser:
     )
     made = command("down", _down, "stop the lab and remove what it left")
     made.add_argument("--nodes-only", action="store_true", help="keep the controller namespace and the S3 server")
+    made.add_argument("--all", action="store_true", help="every instance of this checkout")
     made = command("status", _status, "show nodes, cables and the S3 server")
-    made.add_argument("--json", action="store_true")
+    made.add_argument("--json", action="store_true", help="for programs")
+    made.add_argument("--look", action="store_true", help="and commands to look around with")
     made = command(
         "exec", _exec, "run a command in the controller namespace, or inside a node: exec [NODE] -- COMMAND..."
     )

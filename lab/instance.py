@@ -80,9 +80,9 @@ class Instance:
 
     @property
     def sockets(self) -> Path:
-        """Folder of unix sockets: in the instance, or under /tmp where that path is too long for one."""
+        """Folder of unix sockets: in the instance, or under /run where that path is too long for one."""
         inside = self.directory / "run"
-        return inside if len(str(inside)) <= UNIX_PATH_ROOM else Path("/tmp") / f"{self.tag}-run"
+        return inside if len(str(inside)) <= UNIX_PATH_ROOM else Path("/run") / self.tag
 
     @property
     def control_path(self) -> Path:
@@ -105,6 +105,15 @@ class Instance:
     def record(self, name: str) -> Path:
         """Where the pid and start time of a process that the lab started is kept."""
         return self.directory / "run" / f"{name}.json"
+
+
+def instances(sample: Instance) -> list[Instance]:
+    """All instances of the sample's checkout that have a folder, running or not."""
+    found = []
+    for path in sorted(sample.shared.glob("*/run")):
+        if path.parent.name not in SHARED_NAMES:
+            found.append(Instance(path.parent.name, sample.checkout))
+    return found
 
 
 def instance_name(option: str | None, environment: dict[str, str] | None = None) -> str:

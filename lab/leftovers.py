@@ -9,6 +9,7 @@ folder in a command line or a mount point, its tag in a control group. Nothing e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import shutil
@@ -145,6 +146,18 @@ def unmount(folder: Path) -> None:
         run(["losetup", "--detach", device], check=False)
 
 
+def _traces(instance: Instance, name: str = "*") -> list[Path]:
+    """Folders under /run that systemd-nspawn makes for a machine and leaves (mounted, since version 256) when it is killed."""
+    return sorted(Path("/run/systemd/nspawn").glob(f"*/{instance.tag}-{name}"))
+
+
+def remove_traces(instance: Instance, name: str = "*") -> None:
+    for folder in _traces(instance, name):
+        unmount(folder)
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
 def remove_nodes(instance: Instance) -> None:
     """Remove all nodes of the instance, running or not, with their disks; the controller side stays."""
     names = [name for name in network.namespaces(instance) if name not in {network.CONTROLLER, network.CABLES}]
@@ -158,6 +171,7 @@ def remove_nodes(instance: Instance) -> None:
         network.remove_node(instance, int(name.removeprefix("spark")))
     network.remove_namespace(instance, network.CABLES)
     unmount(folders)
+    remove_traces(instance)
     cgroups.remove(instance.tag)
     shutil.rmtree(folders, ignore_errors=True)
     for stale in (*instance.directory.glob("run/*-spark*.json"), *instance.control_path.glob("*")):
@@ -185,6 +199,7 @@ def found(instance: Instance) -> list[str]:
     left += [f"mount {point}" for point in mounts]
     listed = run(["losetup", "--list", "--noheadings", "--output", "NAME,BACK-FILE"], check=False).stdout
     left += [f"loop device {device}" for device in loop_devices(listed, instance.directory)]
+    left += [f"folder {path}" for path in _traces(instance)]
     left += [f"control group {path}" for path in cgroups.leftover(instance.tag)]
     seen = scan()
     left += [

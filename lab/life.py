@@ -129,6 +129,7 @@ def kill(instance: Instance, name: str) -> None:
         number = cabling.number_of(store.load(instance), name)
         nodes.power_cut(instance, name)
         leftovers.end_nodes(instance, [name])
+        leftovers.remove_traces(instance, name)
         supervisor.power(instance, number, on=False)
 
 

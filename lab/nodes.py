@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import keys
+from . import cgroups, keys
 from .base import REPOSITORY_IN_NODE
 from .instance import MANAGEMENT_NETDEV, MANAGEMENT_PREFIX, MAX_NODES, Instance, LabError, node_address, node_name
 from .procs import Process, end, recall, run, spawn, start_time, wait_for
@@ -119,7 +119,7 @@ def power_on(instance: Instance, name: str) -> None:
     """Start the node's supervisor, which boots it."""
     mount(instance, name)
     argv: list[str | Path] = [sys.executable, MAIN, "--instance", instance.name, "supervise", name]
-    spawn(argv, instance.log(name), instance.record(f"supervisor-{name}"))
+    spawn(argv, instance.log(name), instance.record(f"supervisor-{name}"), before=cgroups.joiner(instance.tag, "lab"))
 
 
 def supervisor(instance: Instance, name: str) -> Process | None:

@@ -85,9 +85,16 @@ def recall(path: Path) -> Process | None:
 
 
 def spawn(
-    argv: Sequence[str | Path], log: Path, record: Path | None = None, environment: Mapping[str, str] | None = None
+    argv: Sequence[str | Path],
+    log: Path,
+    record: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    before: Callable[[], None] | None = None,
 ) -> int:
-    """Start argv in a session of its own, its output appended to log; returns the pid, recorded where asked."""
+    """Start argv in a session of its own, its output appended to log; returns the pid, recorded where asked.
+
+    `before` runs in the new process: where a service manager ends everything that its unit started, it moves elsewhere.
+    """
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -98,6 +105,7 @@ def spawn(
             start_new_session=True,
             cwd="/",
             env=None if environment is None else dict(environment),
+            preexec_fn=before,  # noqa: PLW1509 - the lab's commands have no threads
         )
     if record is not None:
         remember(record, process.pid)

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from . import network
+from . import cgroups, network
 from .instance import CONTROLLER_ADDRESS, Instance, LabError
 from .procs import recall, run, spawn
 
@@ -142,7 +142,7 @@ def start(instance: Instance) -> None:
     argv = [*network.enter(instance), *server_argv(instance, program, config, _claim_ports(instance))]
     # A HOME of its own: SeaweedFS reads settings of the user's home directory otherwise.
     environment = {"PATH": os.environ.get("PATH", os.defpath), "HOME": str(data)}
-    spawn(argv, instance.log("s3"), instance.record(RECORD), environment)
+    spawn(argv, instance.log("s3"), instance.record(RECORD), environment, cgroups.joiner(instance.tag, "lab"))
 
 
 def running(instance: Instance) -> bool:

@@ -12,6 +12,8 @@ from . import network, nodes, s3, store
 from .cabling import State
 from .instance import Instance, node_address
 
+ENGINE_PORT = 8000  # default of the role engine
+
 
 def gather(instance: Instance) -> dict[str, Any]:
     """The instance as JSON shows it; without nodes after `down --nodes-only`."""
@@ -43,6 +45,22 @@ def describe(state: State) -> list[dict[str, Any]]:
 
 def cables(state: State) -> str:
     return "\n".join(f"{row['name']:<8} {' - '.join(row['ends']):<24} {row['state']}" for row in describe(state))
+
+
+def look(instance: Instance) -> str:
+    """Commands that show the lab from different sides, ready to paste."""
+    ctl = "lab/ctl" if instance.name == "default" else f"lab/ctl --instance {instance.name}"
+    head = f"http://{node_address(1)}:{ENGINE_PORT}"
+    rows = (
+        (f"{ctl} exec -- curl -s {head}/v1/models", "what the engine serves"),
+        (f"{ctl} ssh spark2", "a shell on a node"),
+        (f"{ctl} s3 ls", "the objects in the bucket"),
+        (f"{ctl} cable cut cable1", "take a cable out; `heal` plugs it in again"),
+        (f"{ctl} exec -- ansible-playbook playbooks/verify.yml -i inventories/lab/ring.yml", "hear what is wrong"),
+        (f"{ctl} down", "stop, and remove everything"),
+    )
+    width = max(len(command) for command, _text in rows)
+    return "\n".join(["try:", *(f"  {command:<{width}}  # {text}" for command, text in rows)])
 
 
 def as_json(instance: Instance) -> str:

@@ -23,7 +23,7 @@ def supervise(instance: Instance, name: str) -> int:
             nodes.nspawn_argv(instance, name),
             stdin=subprocess.DEVNULL,
             env=nodes.nspawn_environment(),
-            preexec_fn=lambda: cgroups.join(instance.tag, name),  # noqa: PLW1509 - this process has no threads
+            preexec_fn=cgroups.joiner(instance.tag, name),  # noqa: PLW1509 - this process has no threads
         )
         remember(instance.record(f"nspawn-{name}"), process.pid)
         status = process.wait()

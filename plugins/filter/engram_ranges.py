@@ -63,7 +63,7 @@ def engram_ranges(config, tp, rule):
     try:
         return ranges(config, tp, rule)
     except EngramError as error:
-        raise AnsibleFilterError(f"gb10.ring.engram_ranges: {error}") from error
+        raise AnsibleFilterError(f"gb10.ring.engram_ranges: {error}") from None  # Ansible would print the cause again
 
 
 class FilterModule:

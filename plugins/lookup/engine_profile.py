@@ -70,11 +70,11 @@ class LookupModule(LookupBase):
             raise AnsibleError(
                 f"engine_profile is {term!r}: cannot read {path}: {error.strerror}. Allowed: a profile of the engine role ({own}), "
                 "or the path of a YAML file"
-            ) from error
-        except (yaml.YAMLError, ProfileError) as error:
-            raise AnsibleError(
-                f"engine_profile {path}: {error}" if isinstance(error, yaml.YAMLError) else str(error)
-            ) from error
+            ) from None  # Ansible would print the cause again
+        except yaml.YAMLError as error:
+            raise AnsibleError(f"engine_profile {path}: {error}") from None
+        except ProfileError as error:
+            raise AnsibleError(str(error)) from None
 
     def _path(self, term):
         if "/" in term or term.endswith((".yml", ".yaml")):

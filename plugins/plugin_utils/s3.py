@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import concurrent.futures
+import posixpath
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -113,6 +114,7 @@ def plan(client: Any, settings: Settings, wish: Wish) -> manifest.Manifest:
     else:
         paths = _listed(client, settings)
         _refuse(settings, manifest.set_problems(paths))
+        _refuse_holes(client, settings, paths)
     heads = _heads(client, settings, paths)
     _refuse_missing(client, settings, [path for path in paths if heads[path] is None])
     files = [_file(path, heads[path] or {}) for path in paths]
@@ -201,6 +203,31 @@ def _refuse_missing(client: Any, settings: Settings, missing: list[str]) -> None
         f"{settings.where}: {len(missing)} wanted files are not there: {', '.join(missing)}. "
         "Cure: upload them, or take them out of files (checkpoint_files)"
     )
+
+
+def _refuse_holes(client: Any, settings: Settings, paths: list[str]) -> None:
+    """Every shard that an index names has to be there: a half-uploaded prefix lists without an error."""
+    for path in (path for path in paths if posixpath.basename(path) == objects.INDEX):
+        text = _read(client, settings, path)
+        try:
+            missing = sorted(set(objects.indexed_shards(path, text)) - set(paths))
+        except ValueError as error:
+            raise S3Error(f"{settings.where}: {error}. Cure: upload the checkpoint's own index") from error
+        if missing:
+            raise S3Error(
+                f"{settings.where}: {path} names {len(missing)} files that are not there: "
+                f"{', '.join(missing)}. Cure: upload them, or list the wanted files in files (checkpoint_files)"
+            )
+
+
+def _read(client: Any, settings: Settings, path: str) -> bytes:
+    """A small object's bytes; the index of 48 shards is 14 MB."""
+
+    def get() -> bytes:
+        answer = client.get_object(Bucket=settings.bucket, Key=objects.object_key(settings.prefix, path))
+        return bytes(answer["Body"].read())
+
+    return _translated(get, f"reading {path}", settings.where)
 
 
 def _file(path: str, head: Mapping[str, Any]) -> manifest.File:

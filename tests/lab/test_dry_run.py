@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
 import re
+from typing import Any
 
 import pytest
 
@@ -15,7 +17,7 @@ LOOK = (
 
 
 @pytest.fixture(scope="module")
-def dry() -> dict[str, object]:
+def dry() -> dict[str, Any]:
     before = {node: on(node, LOOK) for node in NODES}
     code, output = play("--check", "--diff")
     return {"before": before, "code": code, "output": output, "after": {node: on(node, LOOK) for node in NODES}}
@@ -23,7 +25,10 @@ def dry() -> dict[str, object]:
 
 def test_it_exits_0_and_changes_nothing(dry):
     assert dry["code"] == 0, dry["output"]
-    assert dry["after"] == dry["before"]
+    for node in NODES:
+        before, after = str(dry["before"][node]).splitlines(), str(dry["after"][node]).splitlines()
+        difference = "\n".join(difflib.unified_diff(before, after, n=0, lineterm=""))
+        assert not difference, f"{node}:\n{difference}"
 
 
 @pytest.mark.parametrize(

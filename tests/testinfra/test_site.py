@@ -8,6 +8,7 @@ import math
 import urllib.request
 
 import pytest
+
 from expected import CHECKOUT, HEAD, ROOT, SOURCE
 
 

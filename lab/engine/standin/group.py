@@ -23,7 +23,7 @@ from typing import Any
 from . import EngineError
 
 BEAT = 0.4  # s between signs of life
-SILENCE = 1.6  # s without one until the peer counts as dead
+SILENCE = 2.0  # s without one until the peer counts as dead
 _RETRY = 0.2
 _HELLO = 2.0
 

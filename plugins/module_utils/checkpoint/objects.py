@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import base64
 import binascii
+import json
+import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+#: The file of a sharded safetensors checkpoint that says which shard holds which tensor (Hugging Face's name for it).
+INDEX = "model.safetensors.index.json"
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 
@@ -58,3 +62,13 @@ def relative_paths(prefix: str, keys: Iterable[str]) -> list[str]:
 def default_name(prefix: str, bucket: str) -> str:
     """The last component of the prefix, or the bucket when everything lies at its top."""
     return clean_prefix(prefix).rpartition("/")[2] or bucket
+
+
+def indexed_shards(index_path: str, text: bytes) -> list[str]:
+    """The paths of all shards that an index names, beside it. Raises ValueError when it is no index."""
+    try:
+        weights = json.loads(text)["weight_map"]
+        names = sorted({str(name) for name in weights.values()})
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ValueError(f"{index_path} is not an index: it has no weight_map of tensors to files") from error
+    return [posixpath.join(posixpath.dirname(index_path), name) for name in names]

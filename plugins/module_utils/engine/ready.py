@@ -123,7 +123,7 @@ def _health_check(node: str, unit: str, url: str, model_name: str, look: Look) -
         expected=f"/health status 200, /v1/models with {model_name}",
         cure=_with_journal(
             f"the head answers once every rank has joined: look for the rank whose engine.unit failed, then `journalctl -u {unit}` here",
-            look.journal,
+            look.journal if look.unit.running else (),  # else engine.unit carries it
         ),
     )
 

@@ -48,7 +48,9 @@ def validate(path: Path, text: str, root: Path) -> None:
             _copy_yaml(root / directory, copy / directory)
         (copy / "lib").symlink_to("usr/lib")  # older netplan looks there
         write_text(copy / path.relative_to(root), text, FILE_MODE)
-        done = run(["netplan", "generate", "--root-dir", name], timeout=GENERATE_TIMEOUT, check=False)
+        # netplan is Python: without this a dry run leaves its bytecode caches behind
+        quiet = {"PYTHONDONTWRITEBYTECODE": "1"}
+        done = run(["netplan", "generate", "--root-dir", name], timeout=GENERATE_TIMEOUT, check=False, env=quiet)
         if done.rc != 0:
             raise HostError(explain_refusal(done.stderr or done.stdout, name, f"/{path.relative_to(root)}"))
 

@@ -78,7 +78,9 @@ def _site_row(host: str, variables: Mapping[str, Any]) -> dict[str, str]:
     checkpoint = (variables.get("checkpoint_checks") or {}).get("checkpoint") or {}
     engine = variables.get("engine_checks") or {}
     current = checkpoint.get("current") or "none"
-    revision = next((found for found in checkpoint.get("revisions", ()) if found["revision"] == current), {})
+    revision: Mapping[str, Any] = next(
+        (found for found in checkpoint.get("revisions", ()) if found["revision"] == current), {}
+    )
     return {
         "node": host,
         "legs up": f"{fabric['legs_up']} of {fabric['legs_total']}" if "legs_up" in fabric else "not checked",

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.ring.lab.instance import Instance, LabError, instance_name
+from ansible_collections.gb10.ring.lab.instance import Instance, LabError, instance_name, instances
 
 
 def test_two_checkouts_and_two_instances_share_no_name() -> None:
@@ -33,6 +33,13 @@ def test_instance_name(option: str | None, environment: dict[str, str], expected
     assert instance_name(option, environment) == expected
 
 
+def test_instances_of_a_checkout(tmp_path: Path) -> None:
+    for name in ("a/run", "b/run", "base/run", "keys", "deb-cache"):
+        (tmp_path / ".lab" / name).mkdir(parents=True)
+    assert [lab.name for lab in instances(Instance("default", tmp_path))] == ["a", "b"]
+    assert instances(Instance("default", tmp_path / "nowhere")) == []
+
+
 @pytest.mark.parametrize("name", ["Base", "a b", "../x", "-x", "x" * 40, "base", "keys", "checkpoint-1"])
 def test_refused_instance_names(name: str) -> None:
     with pytest.raises(LabError, match="instance"):
@@ -47,4 +54,4 @@ def test_sockets_stay_below_the_length_of_a_unix_path(checkout: str, inside: boo
     lab = Instance("default", Path(checkout))
     assert (lab.sockets == lab.directory / "run") is inside
     assert len(str(lab.control_path / ("x" * 27))) < 108
-    assert inside or lab.tag in str(lab.sockets)
+    assert inside or lab.sockets == Path("/run") / lab.tag

@@ -143,6 +143,8 @@ def test_a_node_sees_the_project_read_only() -> None:
         (["up"], {"nodes": None, "shape": "ring", "data_mib": 1024, "checkpoint": True}),
         (["up", "--nodes", "4", "--no-checkpoint"], {"nodes": 4, "checkpoint": False}),
         (["--instance", "x", "down", "--nodes-only"], {"instance": "x", "nodes_only": True}),
+        (["down", "--all"], {"all": True, "nodes_only": False}),
+        (["status", "--look"], {"look": True, "json": False}),
         (["exec", "spark1", "--", "ip", "-br", "a"], {"command": ["spark1", "--", "ip", "-br", "a"]}),
         (["exec", "--", "ls", "-l"], {"command": ["--", "ls", "-l"]}),
         (["ssh", "spark1", "ip", "-br", "a"], {"node": "spark1", "command": ["ip", "-br", "a"]}),

@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import base64
+import io
+import json
 from dataclasses import replace
 
 import pytest
@@ -101,6 +103,26 @@ def test_a_missing_bucket_is_told_from_missing_files(client, stub):
     stub.add_client_error("list_objects_v2", "NoSuchBucket", "", 404)
     with pytest.raises(S3Error, match="the bucket does not exist"):
         s3.plan(client, SETTINGS, s3.Wish(files=("a", "b")))
+
+
+def index(stub, text):
+    expected = {"Bucket": "models", "Key": "org/tiny/model.safetensors.index.json"}
+    stub.add_response("get_object", {"Body": io.BytesIO(text)}, expected)
+
+
+def test_shards_that_the_index_names_and_the_prefix_lacks_are_all_named(client, stub):
+    listing(stub, "org/tiny/a.safetensors", "org/tiny/model.safetensors.index.json")
+    index(stub, json.dumps({"weight_map": {"t": "a.safetensors", "u": "b.safetensors", "v": "c.safetensors"}}).encode())
+    with pytest.raises(S3Error, match=r"names 2 files that are not there: b\.safetensors, c\.safetensors"):
+        s3.plan(client, SETTINGS, s3.Wish())
+
+
+@pytest.mark.parametrize("text", [b"", b"[]", b"{}", b'{"weight_map": 3}', b"\xff"])
+def test_an_index_that_is_none_is_refused(client, stub, text):
+    listing(stub, "org/tiny/model.safetensors.index.json")
+    index(stub, text)
+    with pytest.raises(S3Error, match=r"model\.safetensors\.index\.json is not an index"):
+        s3.plan(client, SETTINGS, s3.Wish())
 
 
 def test_an_empty_prefix_is_named(client, stub):
