@@ -179,8 +179,11 @@ def _heads(client: Any, settings: Settings, paths: list[str]) -> dict[str, dict[
             try:
                 return client.head_object(Bucket=settings.bucket, Key=key, ChecksumMode="ENABLED")
             except ClientError as error:
-                if str(error.response.get("Error", {}).get("Code")) in ("404", "NoSuchKey"):
+                code = str(error.response.get("Error", {}).get("Code"))
+                if code in ("404", "NoSuchKey"):
                     return None
+                if code == "403":  # a refused HEAD has no body; a GET says whether it is the key, the signature or a right
+                    client.get_object(Bucket=settings.bucket, Key=key, Range="bytes=0-0")["Body"].close()
                 raise
 
         return _translated(ask, f"HEAD of {path}", settings.where)

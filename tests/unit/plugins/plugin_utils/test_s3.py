@@ -180,9 +180,18 @@ def test_refusals_of_the_listing(client, stub, code, status, text):
     assert "very-secret" not in str(caught.value)
 
 
-def test_a_head_that_is_refused_names_the_file(client, stub):
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("AccessDenied", "may not read"),
+        ("SignatureDoesNotMatch", "the secret key does not belong to the access key"),
+        ("InvalidAccessKeyId", "does not know this access key"),
+    ],
+)
+def test_a_head_that_is_refused_is_explained_by_a_get(client, stub, code, text):
     stub.add_client_error("head_object", "403", "", 403)
-    with pytest.raises(S3Error, match=r"HEAD of a of s3://models/org/tiny .*may not read"):
+    stub.add_client_error("get_object", code, "", 403)
+    with pytest.raises(S3Error, match=rf"HEAD of a of s3://models/org/tiny .*{text}"):
         s3.plan(client, SETTINGS, s3.Wish(files=("a",)))
 
 
