@@ -51,7 +51,7 @@ lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	mypy lab
 	yamllint .
 	python tools/role_readme.py --check
-	ansible-lint --offline -q
+	ansible-lint --offline -q --strict
 	antsibull-docs lint-collection-docs --plugin-docs --validate-collection-refs=self --skip-rstcheck .
 	antsibull-changelog lint
 

@@ -182,7 +182,9 @@ def _heads(client: Any, settings: Settings, paths: list[str]) -> dict[str, dict[
                 code = str(error.response.get("Error", {}).get("Code"))
                 if code in ("404", "NoSuchKey"):
                     return None
-                if code == "403":  # a refused HEAD has no body; a GET says whether it is the key, the signature or a right
+                if (
+                    code == "403"
+                ):  # a refused HEAD has no body; a GET says whether it is the key, the signature or a right
                     client.get_object(Bucket=settings.bucket, Key=key, Range="bytes=0-0")["Body"].close()
                 raise
 
