@@ -128,7 +128,7 @@ def resolve(state: State, text: str) -> str:
     if text in state.cables():
         return text
     if ":" not in text:
-        raise LabError(f"cable {text!r}: one of {', '.join(state.cables())}, or NODE:PORT, is expected")
+        raise LabError(f"cable {text!r}: one of {', '.join(sorted(state.cables()))}, or NODE:PORT, is expected")
     cable = dict(state.plugs).get(Port.parse(text))
     if cable is None:
         raise LabError(f"no cable is plugged into {text}")

@@ -168,7 +168,9 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="verb", required=True, metavar="COMMAND")
 
     def command(name: str, handler: Handler, text: str) -> argparse.ArgumentParser:
-        made = commands.add_parser(name, help=text, description=text)
+        made = (
+            commands.add_parser(name, help=text, description=text) if text else commands.add_parser(name)
+        )  # not listed
         made.set_defaults(handler=handler)
         return made
 
@@ -203,7 +205,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("prefix", nargs="?", default="")
     actions.add_parser("prepare", help="wait for the server and make the bucket")
     command("base", _base, "build the nodes' root file system, unless it is there")
-    made = command("supervise", _supervise, argparse.SUPPRESS)
+    made = command("supervise", _supervise, "")
     made.add_argument("node")
     return top
 

@@ -64,7 +64,7 @@ def _passes(number: int, witness: int, odd: int, twos: int) -> bool:
     value = pow(witness, odd, number)
     if value in (1, number - 1):
         return True
-    for _ in range(twos - 1):
+    for _square in range(twos - 1):
         value = value * value % number
         if value == number - 1:
             return True
@@ -134,9 +134,9 @@ def column_primes(engram: EngramConfig) -> dict[int, tuple[int, ...]]:
     found: dict[int, tuple[int, ...]] = {}
     for layer in engram.layers:
         primes: list[int] = []
-        for _ in range(engram.max_ngram_size - 1):
+        for _ngram in range(engram.max_ngram_size - 1):
             fresh = _fresh_primes(engram.vocab_size - 1, seen)
-            for _ in range(engram.heads):
+            for _head in range(engram.heads):
                 prime = next(fresh)
                 seen.add(prime)
                 primes.append(prime)

@@ -15,7 +15,7 @@ from ..report.checks import Check
 from . import units
 from .budget import freeable_bytes
 from .decide import CONFIG, Survey
-from .receipt import wrong_files
+from .receipt import Receipt, wrong_files
 from .tp_config import ConfigError, counts, real_counts
 
 
@@ -36,8 +36,9 @@ class Request:
 def checks(request: Request, survey: Survey) -> list[Check]:
     """All checks that this survey allows."""
     found = [_current(request, survey)]
-    if survey.receipt is not None:
-        found += [_files(request, survey), _extra(request, survey), _config(request, survey)]
+    receipt = survey.receipt
+    if receipt is not None:
+        found += [_files(request, survey, receipt), _extra(request, survey, receipt), _config(request, survey, receipt)]
     return [*found, _disk(request, survey)]
 
 
@@ -60,9 +61,7 @@ def _current(request: Request, survey: Survey) -> Check:
     )
 
 
-def _files(request: Request, survey: Survey) -> Check:
-    receipt = survey.receipt
-    assert receipt is not None
+def _files(request: Request, survey: Survey, receipt: Receipt) -> Check:
     wrong = {**request.damaged, **wrong_files(receipt, survey.present)}
     listed = "; ".join(f"{path}: {what}" for path, what in sorted(wrong.items()))
     how = "digests read again" if request.read_again else "sizes and times as verified"
@@ -79,9 +78,7 @@ def _files(request: Request, survey: Survey) -> Check:
     )
 
 
-def _extra(request: Request, survey: Survey) -> Check:
-    receipt = survey.receipt
-    assert receipt is not None
+def _extra(request: Request, survey: Survey, receipt: Receipt) -> Check:
     extra = sorted(set(survey.present) - set(receipt.on_disk()))
     return Check(
         id="checkpoint.extra",
@@ -94,10 +91,8 @@ def _extra(request: Request, survey: Survey) -> Check:
     )
 
 
-def _config(request: Request, survey: Survey) -> Check:
+def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
     """config.json as the engine reads it: heads and groups, and whether a derived one is ours."""
-    receipt = survey.receipt
-    assert receipt is not None
     derived = receipt.derived.get(CONFIG)
     expected = f"as derived ({derived.rule})" if derived else "as fetched"
     cure = f"delete {CONFIG} of that revision and run the playbook that stages the checkpoint"

@@ -97,15 +97,18 @@ def serialised(config: Mapping[str, Any]) -> str:
     return json.dumps(config, indent=1)
 
 
+def _count(place: Mapping[str, Any], key: str, where: str) -> int:
+    value = place.get(key)
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise ConfigError(
+            f"config.json: {where}.{key} is {value!r}, expected a positive number; "
+            "the padding is known for DeepSeek-V4.1 configurations only"
+        )
+    return value
+
+
 def _pair(place: Mapping[str, Any], where: str) -> tuple[int, int]:
-    heads, groups = place.get(HEADS), place.get(GROUPS)
-    for key, value in ((HEADS, heads), (GROUPS, groups)):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise ConfigError(
-                f"config.json: {where}.{key} is {value!r}, expected a positive number; "
-                "the padding is known for DeepSeek-V4.1 configurations only"
-            )
-    assert isinstance(heads, int) and isinstance(groups, int)
+    heads, groups = (_count(place, key, where) for key in (HEADS, GROUPS))
     if heads % groups:
         raise ConfigError(f"config.json: {where} has {heads} heads in {groups} groups, which does not divide")
     return heads, groups

@@ -9,6 +9,7 @@ import errno
 import json
 import os
 import random
+import re
 import threading
 from pathlib import Path
 
@@ -256,7 +257,8 @@ def test_a_full_disk_stops_the_other_files(store, tmp_path, monkeypatch):
     with pytest.raises(HostError) as caught:
         staged(store, tmp_path)
     assert "shard1: cannot write" in str(caught.value) and "No space left" in str(caught.value)
-    assert "and 2 more, stopped for that" in str(caught.value)
+    # shard2 was under way; the empty file may have finished before the disk was full
+    assert re.search(r"and [12] more, stopped for that", str(caught.value))
 
 
 def test_two_runs_at_once_are_refused(store, tmp_path):
