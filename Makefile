@@ -62,7 +62,7 @@ unit: setup ## Unit tests: pure tables, modules on file trees, loopback servers
 	pytest -q tests/unit
 
 lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by side
-	pytest -q tests/lab/test_lab.py
+	pytest -q tests/lab/test_lab.py tests/lab/test_leftovers.py
 
 faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run, each with its cure and the run after it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_dry_run.py tests/lab/test_faults.py
@@ -76,8 +76,9 @@ shapes: lab-base ## Fabric of a ring of four and of a pair
 molecule: lab-base ## The whole site: dry run on fresh nodes, apply, apply again, look at the machines
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- molecule test -s site
 
-test-full: test ## What takes longer than `make test` may; nothing yet
+test-full: test ## Also the two commands of README from a fresh clone in another folder
+	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout
-	for lab in default test; do if [ -d .lab/$$lab ]; then LAB_INSTANCE=$$lab lab/ctl down; fi; done
+	if [ -d .lab ]; then lab/ctl down --all; fi
 	rm -rf .lab .venv .cache .ansible reports

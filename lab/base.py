@@ -37,7 +37,8 @@ PACKAGES = (
     ),
     *("python3", "python3-apt", "systemd", "systemd-resolved", "systemd-sysv", "udev"),
 )
-REPOSITORY_PACKAGES = ("ibverbs-providers", "ibverbs-utils", "infiniband-diags", "perftest", "rdma-core")
+# What the roles install, and what the tests of other machines need (a node whose ports NetworkManager manages)
+REPOSITORY_PACKAGES = ("ibverbs-providers", "ibverbs-utils", "infiniband-diags", "network-manager", "perftest", "rdma-core")
 REPOSITORY_IN_NODE = "/srv/gb10-lab-repo"
 FILES = Path(__file__).resolve().parent / "node" / "rootfs"  # copied over the root file system as they are
 CONTROL_FIELDS = ("Filename", "Size", "SHA256")
