@@ -23,7 +23,7 @@ from .layout import Layout
 from .mover import Limits, Transfer
 from .options import range_problems
 from .receipt import Receipt, ReceiptError
-from .runtime import Crc, install_wheel, load_crc64, machine
+from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
 from .stage import Job, apply, locked
 from .survey import current_revision, look, read_receipt, tree
 
@@ -76,7 +76,7 @@ class View:
 
     @property
     def needs_runtime(self) -> bool:
-        return self.crc is None and any(step.file.algorithm == "crc64nvme" for step in self.staging.of("fetch"))
+        return self.crc is None and any(step.file.algorithm in AWSCRT for step in self.staging.of("fetch"))
 
     def plan(self) -> Plan:
         return plan_of(self.staging, str(self.request.layout.revision(self.request.manifest.revision)))

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import os
+import time
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
-from .runtime import Crc
+from .manifest import DIGEST_LENGTH
+from .runtime import AWSCRT, Crc, find_crc
 
 #: Bytes that are read, hashed and written at a time.
 BUFFER = 1 << 20
@@ -25,8 +29,11 @@ class Hasher(Protocol):
         """``algorithm:hex``."""
 
 
-class Crc64:
-    def __init__(self, function: Crc) -> None:
+class Cyclic:
+    """A CRC, by its function of data and the value so far."""
+
+    def __init__(self, algorithm: str, function: Crc) -> None:
+        self._algorithm = algorithm
         self._function = function
         self._value = 0
 
@@ -34,15 +41,15 @@ class Crc64:
         self._value = self._function(data, self._value)
 
     def digest(self) -> str:
-        return f"crc64nvme:{self._value:016x}"
+        return f"{self._algorithm}:{self._value:0{DIGEST_LENGTH[self._algorithm]}x}"
 
 
 class Standard:
-    """One of hashlib's."""
+    """One of hashlib's, under its own name or that of what it is used for. start: bytes that go before the file's."""
 
-    def __init__(self, algorithm: str) -> None:
+    def __init__(self, algorithm: str, function: str = "", start: bytes = b"") -> None:
         self._algorithm = algorithm
-        self._hash = hashlib.new(algorithm, usedforsecurity=False)
+        self._hash = hashlib.new(function or algorithm, start, usedforsecurity=False)
 
     def update(self, data: memoryview, /) -> None:
         self._hash.update(data)
@@ -64,26 +71,62 @@ class Unchecked:
         return self._expected
 
 
-def hasher(expected: str, crc: Crc | None) -> Hasher:
-    """What computes the digest of the same kind as expected. Raises LookupError when that needs awscrt."""
+def hasher(expected: str, crc: Crc | None, size: int | None = None) -> Hasher:
+    """What computes the digest of the same kind as expected. crc: CRC-64/NVME. size: of the file, which a git blob id needs.
+
+    Raises LookupError when that needs awscrt, which is not there.
+    """
     algorithm = expected.partition(":")[0]
-    if algorithm == "crc64nvme":
-        if crc is None:
-            raise LookupError("CRC-64/NVME needs awscrt, which cannot be imported")
-        return Crc64(crc)
-    return Standard(algorithm) if algorithm in ("sha256", "md5") else Unchecked(expected)
+    if algorithm in ("sha256", "md5"):
+        return Standard(algorithm)
+    if algorithm == "gitblob":
+        if size is None:
+            raise ValueError("a git blob id is computed from the size too")
+        return Standard(algorithm, "sha1", b"blob %d\0" % size)
+    if algorithm == "crc32":
+        return Cyclic(algorithm, zlib.crc32)
+    if algorithm in AWSCRT:
+        function = crc if algorithm == "crc64nvme" else find_crc(algorithm)
+        if function is None:
+            raise LookupError(f"{algorithm} needs awscrt, which cannot be imported")
+        return Cyclic(algorithm, function)
+    return Unchecked(expected)
 
 
-def file_digest(path: Path, expected: str, crc: Crc | None) -> str:
+class Pace:
+    """Holds a reader back to a number of bytes a second, 0 for no limit. sleep and clock are there to be replaced in tests."""
+
+    def __init__(
+        self,
+        rate: int,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._rate, self._clock, self._sleep = rate, clock, sleep
+        self._free_at = clock()
+
+    def took(self, count: int) -> None:
+        """These bytes were read: wait for as long as they should have taken. Time lost elsewhere is not made up for."""
+        if not self._rate:
+            return
+        now = self._clock()
+        self._free_at = max(self._free_at, now - 1.0) + count / self._rate
+        if self._free_at > now:
+            self._sleep(self._free_at - now)
+
+
+def file_digest(path: Path, expected: str, crc: Crc | None, pace: Pace | None = None) -> str:
     """The digest of a file at rest, of the same kind as expected; its pages do not stay in the page cache."""
-    computed = hasher(expected, crc)
     view = memoryview(bytearray(BUFFER))
     descriptor = os.open(path, os.O_RDONLY)
     try:
+        computed = hasher(expected, crc, os.fstat(descriptor).st_size)
         done = dropped = 0
         while count := os.readv(descriptor, [view]):
             computed.update(view[:count])
             done += count
+            if pace:
+                pace.took(count)
             if done - dropped >= WINDOW:
                 os.posix_fadvise(descriptor, dropped, done - dropped, os.POSIX_FADV_DONTNEED)
                 dropped = done

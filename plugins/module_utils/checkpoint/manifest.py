@@ -7,12 +7,24 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-#: Hexadecimal digits of a digest, by algorithm. ``etag`` stands for "the store gives no checksum": only size and ETag hold.
-DIGEST_LENGTH: dict[str, int | None] = {"crc64nvme": 16, "sha256": 64, "md5": 32, "etag": None}
+#: Hexadecimal digits of a digest, by algorithm. ``gitblob`` is what git names a file by: SHA-1 of ``blob SIZE``, a zero byte
+#: and the bytes. ``etag`` stands for "there is no checksum": only size and ETag hold.
+DIGEST_LENGTH: dict[str, int | None] = {
+    "crc64nvme": 16,
+    "crc32c": 8,
+    "crc32": 8,
+    "sha256": 64,
+    "md5": 32,
+    "gitblob": 40,
+    "etag": None,
+}
+#: Bytes that each of a file's chunk checksums stands for; the last chunk is what remains.
+CHUNK = 16 << 20
+_CHUNK_DIGITS = 16
 #: How the mover names a file that is not whole yet; a file of the checkpoint may not look like one.
 PARTIAL = ".partial"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}")
@@ -25,12 +37,18 @@ class ManifestError(ValueError):
 
 @dataclass(frozen=True)
 class File:
-    """path: relative, with ``/``. size: bytes. etag: as the store gives it, with quotes. digest: ``algorithm:hex``."""
+    """path: relative, with ``/``. size: bytes. etag: as the store gives it, with quotes. digest: ``algorithm:hex``.
+
+    digest_source: where the digest was found, for people. chunks: CRC-64/NVME of each CHUNK bytes as 16 hexadecimal
+    digits, empty when they are not known.
+    """
 
     path: str
     size: int
     etag: str
     digest: str
+    digest_source: str = ""
+    chunks: tuple[str, ...] = ()
 
     @property
     def algorithm(self) -> str:
@@ -56,9 +74,42 @@ class Manifest:
         return {
             "name": self.name,
             "revision": self.revision,
-            "files": [asdict(file) for file in self.files],
+            "files": [_to_dict(file) for file in self.files],
             "bytes": self.bytes,
         }
+
+
+def _to_dict(file: File) -> dict[str, Any]:
+    """chunks are run together: as a list, 460 GB of them would be 27,000 values for Ansible to look into at every task."""
+    row = {"path": file.path, "size": file.size, "etag": file.etag, "digest": file.digest}
+    row["digest_source"] = file.digest_source
+    return {**row, "chunks": "".join(file.chunks)} if file.chunks else row
+
+
+def _from_dict(item: Mapping[str, Any]) -> File:
+    text = str(item.get("chunks") or "")
+    chunks = tuple(text[start : start + _CHUNK_DIGITS] for start in range(0, len(text), _CHUNK_DIGITS))
+    return File(
+        path=str(item["path"]),
+        size=int(item["size"]),
+        etag=str(item.get("etag", "")),
+        digest=str(item["digest"]),
+        digest_source=str(item.get("digest_source", "")),
+        chunks=chunks,
+    )
+
+
+def chunk_count(size: int) -> int:
+    """How many chunks a file of this many bytes has; an empty file has none."""
+    return -(-size // CHUNK)
+
+
+def chunks_problem(size: int, chunks: Sequence[str]) -> str:
+    """Why these cannot be the chunk checksums of a file of this size, or an empty text."""
+    if len(chunks) != chunk_count(size):
+        return f"{len(chunks)} chunk checksums for {size} bytes instead of {chunk_count(size)}"
+    wrong = next((chunk for chunk in chunks if len(chunk) != _CHUNK_DIGITS or not _HEX.fullmatch(chunk)), None)
+    return "" if wrong is None else f"chunk checksum {wrong!r} is not {_CHUNK_DIGITS} hexadecimal digits"
 
 
 def path_problem(path: str) -> str:
@@ -132,6 +183,9 @@ def make(name: str, revision: str, files: Iterable[File]) -> Manifest:
             problems.append(f"{file.path}: {problem}")
         if file.size < 0:
             problems.append(f"{file.path}: {file.size} is not a size")
+        problem = chunks_problem(file.size, file.chunks) if file.chunks else ""
+        if problem:
+            problems.append(f"{file.path}: {problem}")
     if not ordered:
         problems.append("no files")
     if problems:
@@ -142,11 +196,7 @@ def make(name: str, revision: str, files: Iterable[File]) -> Manifest:
 def parse(data: Mapping[str, Any]) -> Manifest:
     """The manifest that ``to_dict`` gave, with everything checked again: it came through a variable."""
     try:
-        files = [
-            File(str(item["path"]), int(item["size"]), str(item.get("etag", "")), str(item["digest"]))
-            for item in data["files"]
-        ]
-        return make(str(data["name"]), str(data["revision"]), files)
+        return make(str(data["name"]), str(data["revision"]), [_from_dict(item) for item in data["files"]])
     except (KeyError, TypeError, AttributeError) as error:
         raise ManifestError(
             "option plan is not what gb10.ring.checkpoint_plan returns (a dictionary with name, revision and files, "

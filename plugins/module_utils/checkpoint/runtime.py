@@ -17,6 +17,8 @@ from pathlib import Path
 from ..host import HostError, sync_directory
 
 Crc = Callable[[memoryview, int], int]
+#: Algorithms that the standard library lacks.
+AWSCRT = frozenset({"crc64nvme", "crc32c"})
 
 
 def load_crc64(python_path: str) -> Crc | None:
@@ -24,8 +26,13 @@ def load_crc64(python_path: str) -> Crc | None:
     if python_path not in sys.path and Path(python_path).is_dir():
         sys.path.insert(0, python_path)
     importlib.invalidate_caches()
+    return find_crc("crc64nvme")
+
+
+def find_crc(algorithm: str) -> Crc | None:
+    """A CRC function of the awscrt that can be imported by now, or None."""
     try:
-        function = importlib.import_module("awscrt.checksums").crc64nvme
+        function = getattr(importlib.import_module("awscrt.checksums"), algorithm)
     except (ImportError, AttributeError, OSError):
         return None
     return function if callable(function) else None

@@ -133,7 +133,11 @@ def _transfer(job: Job, step: Step) -> Entry:
     if not url:
         raise MoveError("no address was signed for it; run the task through its action plugin, not the bare module")
     entry = move(
-        step.file, url, job.directory / step.file.path, lambda: hasher(step.file.digest, job.crc), job.transfer
+        step.file,
+        url,
+        job.directory / step.file.path,
+        lambda: hasher(step.file.digest, job.crc, step.file.size),
+        job.transfer,
     )
     sync_directory((job.directory / step.file.path).parent)
     return entry

@@ -19,13 +19,18 @@ DATA = bytes(range(256)) * 5000
     [
         # The check value of CRC-64/NVME is the one that the CRC catalogue gives for "123456789".
         ("crc64nvme:0", "crc64nvme:ae8b14860a799888"),
+        # So are those of CRC-32C and CRC-32.
+        ("crc32c:0", "crc32c:e3069283"),
+        ("crc32:0", "crc32:cbf43926"),
+        # What `printf 123456789 | git hash-object --stdin` says.
+        ("gitblob:0", "gitblob:e2e107ac61ac259b87c544f6e7a4eb03422c6c21"),
         ("md5:0", "md5:" + hashlib.md5(b"123456789").hexdigest()),
         ("sha256:0", "sha256:" + hashlib.sha256(b"123456789").hexdigest()),
         ("etag:as-it-was", "etag:as-it-was"),
     ],
 )
 def test_digests_in_pieces(expected, digest):
-    computed = hashing.hasher(expected, checksums.crc64nvme)
+    computed = hashing.hasher(expected, checksums.crc64nvme, 9)
     for piece in (b"1234", b"", b"56789"):
         computed.update(memoryview(piece))
     assert computed.digest() == digest
@@ -36,11 +41,72 @@ def test_crc_without_awscrt_is_an_error():
         hashing.hasher("crc64nvme:0", None)
 
 
-@pytest.mark.parametrize("expected", ["crc64nvme:0", "md5:0", "sha256:0"])
+def test_a_crc_that_the_nodes_awscrt_lacks_is_an_error(monkeypatch):
+    monkeypatch.setattr(hashing, "find_crc", lambda _algorithm: None)
+    with pytest.raises(LookupError, match="crc32c needs awscrt"):
+        hashing.hasher("crc32c:0", checksums.crc64nvme)
+
+
+def test_a_git_blob_id_without_a_size_is_an_error():
+    with pytest.raises(ValueError, match="size"):
+        hashing.hasher("gitblob:0", None)
+
+
+def test_leading_zeros_stay():
+    computed = hashing.hasher("crc32:0", None)
+    assert computed.digest() == "crc32:00000000"
+
+
+class Clock:
+    """A clock that only sleeping moves."""
+
+    def __init__(self):
+        self.now, self.slept = 100.0, []
+
+    def __call__(self):
+        return self.now
+
+    def sleep(self, seconds):
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+def test_a_reader_is_held_to_its_rate():
+    clock = Clock()
+    pace = hashing.Pace(1000, clock, clock.sleep)
+    for _time in range(10):
+        pace.took(500)
+    assert clock.now == pytest.approx(100 + 10 * 0.5, abs=0.01)
+
+
+def test_a_reader_that_is_slower_is_not_held():
+    clock = Clock()
+    pace = hashing.Pace(1000, clock, clock.sleep)
+    for _time in range(5):
+        clock.now += 10
+        pace.took(500)
+    assert clock.slept == []
+
+
+def test_a_pause_is_not_made_up_for():
+    clock = Clock()
+    pace = hashing.Pace(1000, clock, clock.sleep)
+    clock.now += 3600
+    pace.took(10_000)
+    assert sum(clock.slept) == pytest.approx(9, abs=0.01)
+
+
+def test_without_a_rate_nobody_waits():
+    clock = Clock()
+    hashing.Pace(0, clock, clock.sleep).took(1 << 40)
+    assert clock.slept == []
+
+
+@pytest.mark.parametrize("expected", ["crc64nvme:0", "crc32c:0", "crc32:0", "gitblob:0", "md5:0", "sha256:0"])
 def test_a_file_at_rest_has_the_digest_of_its_bytes(tmp_path, monkeypatch, expected):
     monkeypatch.setattr(hashing, "WINDOW", 1 << 20)
     path = tmp_path / "file"
     path.write_bytes(DATA)
-    computed = hashing.hasher(expected, checksums.crc64nvme)
+    computed = hashing.hasher(expected, checksums.crc64nvme, len(DATA))
     computed.update(memoryview(DATA))
     assert hashing.file_digest(path, expected, checksums.crc64nvme) == computed.digest()

@@ -73,7 +73,10 @@ def test_unusable_names(name):
         (MD5, ""),
         ("etag:whatever-3", ""),
         ("etag:", "empty"),
-        ("crc32:00000000", "no known algorithm"),
+        ("crc32:00000000", ""),
+        ("crc32c:0000000", "hexadecimal"),
+        ("gitblob:" + "0" * 40, ""),
+        ("sha1:" + "0" * 40, "no known algorithm"),
         ("md5:" + "A" * 32, "hexadecimal"),
         ("md5:00", "hexadecimal"),
         ("", "no known algorithm"),
@@ -106,6 +109,43 @@ def test_manifest_survives_the_way_through_a_variable():
     assert [file.path for file in made.files] == ["a", "b"]
     assert made.bytes == 3
     assert made.by_path()["b"].algorithm == "md5"
+
+
+@pytest.mark.parametrize(("size", "count"), [(0, 0), (1, 1), (16 << 20, 1), ((16 << 20) + 1, 2), (160 << 20, 10)])
+def test_chunk_count(size, count):
+    assert manifest.chunk_count(size) == count
+
+
+def test_chunks_are_run_together_on_the_way_through_a_variable():
+    chunks = ("0123456789abcdef", "00000000000000ff")
+    made = manifest.make("tiny", "", [File("a", (16 << 20) + 1, "", CRC, "checkpoint-manifest.json", chunks)])
+    row = made.to_dict()["files"][0]
+    assert row["chunks"] == "0123456789abcdef00000000000000ff" and row["digest_source"] == "checkpoint-manifest.json"
+    assert manifest.parse(made.to_dict()) == made
+
+
+def test_what_is_known_of_chunks_does_not_change_the_revision():
+    bare = File("a", 1, "", CRC)
+    assert manifest.revision_of([bare]) == manifest.revision_of([File("a", 1, "", CRC, "x", ("0" * 16,))])
+
+
+@pytest.mark.parametrize(
+    ("size", "chunks", "text"),
+    [
+        (1, ("0" * 16,), ""),
+        (1, ("0" * 16,) * 2, "2 chunk checksums for 1 bytes instead of 1"),
+        (1, ("0" * 15,), "not 16 hexadecimal digits"),
+        (1, ("G" * 16,), "not 16 hexadecimal digits"),
+    ],
+)
+def test_chunks_problem(size, chunks, text):
+    found = manifest.chunks_problem(size, chunks)
+    assert text in found and bool(found) == bool(text)
+
+
+def test_wrong_chunks_are_a_problem_of_the_manifest():
+    with pytest.raises(ManifestError, match="a: 2 chunk checksums for 1 bytes"):
+        manifest.make("tiny", "", [File("a", 1, "", CRC, "", ("0" * 16,) * 2)])
 
 
 def test_every_problem_of_a_manifest_is_named_at_once():
