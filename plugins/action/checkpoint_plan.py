@@ -11,8 +11,8 @@ from ansible.plugins.action import ActionBase
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import units
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import PAIRS, PLAN_OPTIONS
-from ansible_collections.gb10.ring.plugins.plugin_utils import s3
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import PAIRS, PLAN_OPTIONS, range_problems
+from ansible_collections.gb10.ring.plugins.plugin_utils import s3, s3_plan
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
 
 
@@ -25,15 +25,23 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _checked, options = self.validate_argument_spec(argument_spec=PLAN_OPTIONS, required_together=PAIRS)
         settings = s3.Settings.from_options(options)
-        wish = s3.Wish(
+        wish = s3_plan.Wish(
             name=options["name"] or "",
             files=tuple(options["files"]),
             require_checksum=options["require_checksum"],
             revision=options["revision"] or "",
+            sources=tuple(options["checksum_sources"]),
+            lists=tuple(options["digest_lists"]),
         )
         try:
-            planned = s3.plan(s3.connect(settings), settings, wish)
+            problems = range_problems(options)
+            if problems:
+                raise ManifestError("; ".join(problems))
+            planned = s3_plan.plan(s3.connect(settings), settings, wish)
         except (S3Error, ManifestError) as error:
             return {**result, "failed": True, "msg": str(error)}
-        text = f"{planned.name} revision {planned.revision}: {units.files(len(planned.files))}, {units.human(planned.bytes)}"
+        text = (
+            f"{planned.name} revision {planned.revision}: {units.files(len(planned.files))}, {units.human(planned.bytes)}; "
+            f"checksums from {s3_plan.sources_text(planned.files)}"
+        )
         return {**result, "changed": False, "msg": text, "plan": planned.to_dict()}

@@ -80,7 +80,7 @@ def addresses(options: dict[str, Any]) -> dict[str, Any]:
         raise S3Error("option bucket is missing; phase stage needs it to sign addresses")
     settings = s3.Settings.from_options(options)
     paths = [file.path for file in manifest.parse(options["plan"]).files]
-    urls = s3.sign(s3.connect(settings), settings, paths, options["url_expiry_s"])
+    urls = s3.sign(s3.connect(settings.for_nodes), settings, paths, options["url_expiry_s"])
     pem = Path(settings.ca_bundle).read_text(encoding="utf-8") if settings.ca_bundle else None
     return {"urls": urls, "ca_pem": pem}
 

@@ -13,7 +13,10 @@ options:
   endpoint_url:
     description:
       - Address of the object store, V(http://host:port) or V(https://host). Without it, AWS in O(region).
-      - Nodes fetch from the same address, so it has to be one that they reach too.
+      - Nodes fetch from the same address, so it has to be one that they reach too, unless O(node_endpoint_url) is given.
+    type: str
+  node_endpoint_url:
+    description: Address of the same object store as the nodes reach it. Addresses for nodes are signed for it.
     type: str
   region:
     description: Region that requests are signed for.
@@ -28,6 +31,10 @@ options:
       - Profile of the controller's AWS configuration that holds the credentials.
       - Without it and without O(access_key), boto3 looks in its usual places, the environment first.
     type: str
+  anonymous:
+    description: Whether requests go without a signature, as a public bucket allows. Excludes O(profile) and O(access_key).
+    type: bool
+    default: false
   access_key:
     description: Access key. Stays on the controller.
     type: str
@@ -44,4 +51,12 @@ options:
       - PEM file on the controller with the authority of the endpoint's certificate.
       - Nodes get its text beside what they trust already.
     type: path
+  connect_timeout_s:
+    description: Seconds that the controller waits for the store to take a connection. Each request is tried three times.
+    type: int
+    default: 5
+  read_timeout_s:
+    description: Seconds of silence on a connection of the controller to the store, after which a request has failed.
+    type: int
+    default: 30
 """

@@ -13,9 +13,9 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - Lists the objects below a prefix, or takes the given list, and asks for size, ETag and checksum of each.
-  - >-
-    The digest of a file is the first of these that its object has, the full-object CRC-64/NVME, the full-object SHA-256, the MD5 that
-    the ETag of a single-part object without KMS or customer encryption is.
+  - Each file gets one digest, from the first of O(checksum_sources) that has one for it. The plan says which source that was.
+  - Sources that contradict each other, or the size of an object, are an error before a byte is moved.
+  - C(checkpoint-manifest.json), which M(gb10.ring.checkpoint_publish) writes, is about the checkpoint and never a file of it.
   - Runs on the controller. Nothing is sent to a node and nothing is written. Use it with C(run_once).
   - Fails with one message that names every missing file, every file without a checksum and every key that cannot be a file name.
 extends_documentation_fragment:
@@ -43,6 +43,27 @@ options:
       - With V(false) such a file gets the digest C(etag:...), and only its size and its ETag are held to.
     type: bool
     default: true
+  checksum_sources:
+    description:
+      - Where a digest may come from, in the order in which they count.
+      - V(manifest) is the C(checkpoint-manifest.json) that M(gb10.ring.checkpoint_publish) wrote.
+      - >-
+        V(list) is every list of digests, found by its name or given in O(digest_lists). C(MD5SUMS), C(SHA256SUMS) and these with an
+        ending (C(MD5SUMS.body)) hold lines of md5sum or sha256sum. C(checkpoint-files.json) and C(huggingface-files.json) hold
+        what the Hugging Face API says of a repository (C(/api/models/OWNER/NAME/revision/REVISION?blobs=true)), with the SHA-256 of
+        large files and the git blob id of small ones. A list may cover some files only.
+      - V(object) is the checksum of the whole object that the store keeps, CRC-64/NVME, CRC-32C, CRC-32 or SHA-256, in this order.
+      - V(etag) is the MD5 that the ETag of a single-part object without KMS or customer encryption is.
+      - Only CRCs are computed from parts in any order, at several GB/s. MD5 and SHA-256 take a second of one core for half a GB.
+    type: list
+    elements: str
+    choices: [manifest, list, object, etag]
+    default: [manifest, list, object, etag]
+  digest_lists:
+    description: Paths below O(prefix) of the lists of digests to read, instead of those found by their names.
+    type: list
+    elements: str
+    default: []
   revision:
     description:
       - Name of this state of the checkpoint, in the same characters as O(name).
@@ -62,6 +83,7 @@ requirements:
   - boto3 on the controller
 seealso:
   - module: gb10.ring.checkpoint_stage
+  - module: gb10.ring.checkpoint_publish
 """
 
 EXAMPLES = r"""
@@ -83,6 +105,17 @@ EXAMPLES = r"""
       - model.safetensors
   run_once: true
   register: checkpoint_plan_result
+
+- name: Plan a public mirror by the SHA-256 that its list gives, where nodes reach the store at another address
+  gb10.ring.checkpoint_plan:
+    endpoint_url: https://store.example.com
+    node_endpoint_url: http://10.0.0.5:9000
+    anonymous: true
+    bucket: mirror
+    prefix: small
+    checksum_sources: [list]
+  run_once: true
+  register: checkpoint_plan_result
 """
 
 RETURN = r"""
@@ -102,7 +135,12 @@ plan:
       returned: always
       sample: 6d2f1f7a3c0b9e55
     files:
-      description: Every file with C(path), C(size) in bytes, C(etag) and C(digest) as C(algorithm:hexadecimal digits).
+      description:
+        - Every file with C(path), C(size) in bytes, C(etag), C(digest) as C(algorithm:hexadecimal digits) and C(digest_source).
+        - C(algorithm) is C(crc64nvme), C(crc32c), C(crc32), C(sha256), C(md5), C(gitblob) or C(etag), which is no checksum.
+        - >-
+          C(chunks), where the published manifest was read, is the CRC-64/NVME of each 16 MiB of the file, 16 hexadecimal digits
+          each, run together.
       type: list
       elements: dict
       returned: always
@@ -111,6 +149,8 @@ plan:
           size: 5974
           etag: '"5d41402abc4b2a76b9719d911017c592"'
           digest: crc64nvme:ae8b14860a799888
+          digest_source: checkpoint-manifest.json
+          chunks: ae8b14860a799888
     bytes:
       description: Size of all files together.
       type: int

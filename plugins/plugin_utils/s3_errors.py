@@ -76,7 +76,8 @@ def from_client_error(response: dict[str, Any], operation: str, where: Where) ->
 _CLASSES: dict[str, tuple[str, str]] = {
     "NoCredentialsError": (
         "no credentials were found",
-        "set checkpoint_s3_profile, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the controller",
+        "set checkpoint_s3_profile, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY in the environment of the controller; "
+        "for a public bucket, checkpoint_anonymous",
     ),
     "PartialCredentialsError": ("only one half of the credentials was found", "give access key and secret key"),
     "ProfileNotFound": (

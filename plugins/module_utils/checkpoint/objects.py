@@ -15,20 +15,29 @@ from typing import Any
 
 #: The file of a sharded safetensors checkpoint that says which shard holds which tensor (Hugging Face's name for it).
 INDEX = "model.safetensors.index.json"
+#: Algorithm, its key in an answer, bytes of its value: in the order in which they count.
+_CHECKSUMS = (
+    ("crc64nvme", "ChecksumCRC64NVME", 8),
+    ("crc32c", "ChecksumCRC32C", 4),
+    ("crc32", "ChecksumCRC32", 4),
+    ("sha256", "ChecksumSHA256", 32),
+)
 _MD5 = re.compile(r'"?([0-9a-f]{32})"?')
 
 
-def object_digest(head: Mapping[str, Any]) -> str:
-    """The digest of the whole object from a HEAD answer, as ``algorithm:hex``; empty when there is none.
+def object_digests(head: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every digest of the whole object in a HEAD answer, as ``algorithm:hex``, in the order in which they count.
 
-    In order: CRC-64/NVME, SHA-256, the MD5 that the ETag of a single-part, unencrypted object is. A composite
-    checksum (``-N`` at its end, or ChecksumType COMPOSITE) is a checksum of checksums and says nothing of the bytes.
+    A composite checksum (``-N`` at its end, or ChecksumType COMPOSITE) is a checksum of checksums and says nothing of the bytes.
     """
-    whole = head.get("ChecksumType") in (None, "", "FULL_OBJECT")
-    for algorithm, key, length in (("crc64nvme", "ChecksumCRC64NVME", 8), ("sha256", "ChecksumSHA256", 32)):
-        value = _from_base64(str(head.get(key) or ""), length)
-        if value and whole:
-            return f"{algorithm}:{value}"
+    if head.get("ChecksumType") not in (None, "", "FULL_OBJECT"):
+        return ()
+    values = ((algorithm, _from_base64(str(head.get(key) or ""), size)) for algorithm, key, size in _CHECKSUMS)
+    return tuple(f"{algorithm}:{value}" for algorithm, value in values if value)
+
+
+def etag_digest(head: Mapping[str, Any]) -> str:
+    """The MD5 that the ETag of a single-part, unencrypted object is, as ``md5:hex``; empty when it is none."""
     # With AES256 (SSE-S3) the ETag still is the MD5 of the plain bytes; with KMS or a customer key it is not.
     encrypted = head.get("ServerSideEncryption") not in (None, "", "AES256") or head.get("SSECustomerAlgorithm")
     match = _MD5.fullmatch(str(head.get("ETag") or ""))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .digest_choice import KINDS
 from .layout import DEFAULT_PYTHON_PATH, DEFAULT_ROOT
 
 S3_OPTIONS: dict[str, dict[str, Any]] = {
@@ -19,6 +20,10 @@ S3_OPTIONS: dict[str, dict[str, Any]] = {
     "secret_key": {"type": "str", "no_log": True},
     "addressing_style": {"type": "str", "choices": ["path", "virtual", "auto"], "default": "path"},
     "ca_bundle": {"type": "path"},
+    "node_endpoint_url": {"type": "str"},
+    "anonymous": {"type": "bool", "default": False},
+    "connect_timeout_s": {"type": "int", "default": 5},
+    "read_timeout_s": {"type": "int", "default": 30},
 }
 
 PLAN_OPTIONS: dict[str, dict[str, Any]] = {
@@ -27,6 +32,8 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "name": {"type": "str"},
     "files": {"type": "list", "elements": "str", "default": []},
     "require_checksum": {"type": "bool", "default": True},
+    "checksum_sources": {"type": "list", "elements": "str", "choices": list(KINDS), "default": list(KINDS)},
+    "digest_lists": {"type": "list", "elements": "str", "default": []},
     "revision": {"type": "str"},
 }
 
@@ -67,6 +74,8 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "stall_timeout_s": (1, 86400),
         # The longest life that signature version 4 allows is seven days.
         "url_expiry_s": (60, 604800),
+        "connect_timeout_s": (1, 3600),
+        "read_timeout_s": (1, 3600),
     }
     return [
         f"option {name} is {options[name]}, allowed are {low} to {high}"

@@ -12,33 +12,47 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import object
 
 CRC = base64.b64encode(bytes.fromhex("ae8b14860a799888")).decode()
 SHA = base64.b64encode(bytes(range(32))).decode()
+SHA_HEX = bytes(range(32)).hex()
 MD5 = "5d41402abc4b2a76b9719d911017c592"
+
+
+@pytest.mark.parametrize(
+    ("head", "digests"),
+    [
+        ({"ChecksumCRC64NVME": CRC, "ChecksumType": "FULL_OBJECT"}, ["crc64nvme:ae8b14860a799888"]),
+        # SeaweedFS gives no type for an object uploaded in one part.
+        ({"ChecksumCRC64NVME": CRC, "ETag": f'"{MD5}"'}, ["crc64nvme:ae8b14860a799888"]),
+        ({"ChecksumSHA256": SHA, "ChecksumCRC64NVME": CRC}, ["crc64nvme:ae8b14860a799888", f"sha256:{SHA_HEX}"]),
+        ({"ChecksumSHA256": SHA, "ChecksumType": "FULL_OBJECT"}, [f"sha256:{SHA_HEX}"]),
+        ({"ChecksumCRC32": "O0HJ5g=="}, ["crc32:3b41c9e6"]),
+        ({"ChecksumCRC32C": "AAAAAQ==", "ChecksumCRC32": "O0HJ5g=="}, ["crc32c:00000001", "crc32:3b41c9e6"]),
+        ({"ChecksumSHA256": SHA + "-3", "ChecksumType": "COMPOSITE"}, []),
+        ({"ChecksumSHA256": SHA, "ChecksumType": "COMPOSITE"}, []),
+        ({"ChecksumSHA256": SHA + "-3", "ETag": f'"{MD5}"'}, []),
+        ({"ChecksumCRC32": "O0HJ5g==-2"}, []),
+        ({"ChecksumCRC64NVME": "not base64!", "ETag": '"x"'}, []),
+        ({"ChecksumCRC32": CRC}, []),
+        ({}, []),
+    ],
+)
+def test_object_digests(head, digests):
+    assert list(objects.object_digests(head)) == digests
 
 
 @pytest.mark.parametrize(
     ("head", "digest"),
     [
-        ({"ChecksumCRC64NVME": CRC, "ChecksumType": "FULL_OBJECT"}, "crc64nvme:ae8b14860a799888"),
-        # SeaweedFS gives no type for an object uploaded in one part.
-        ({"ChecksumCRC64NVME": CRC, "ETag": f'"{MD5}"'}, "crc64nvme:ae8b14860a799888"),
-        ({"ChecksumCRC64NVME": CRC, "ChecksumSHA256": SHA}, "crc64nvme:ae8b14860a799888"),
-        ({"ChecksumSHA256": SHA, "ChecksumType": "FULL_OBJECT"}, "sha256:" + bytes(range(32)).hex()),
-        ({"ChecksumSHA256": SHA + "-3", "ChecksumType": "COMPOSITE", "ETag": f'"{MD5}-3"'}, ""),
-        ({"ChecksumSHA256": SHA, "ChecksumType": "COMPOSITE", "ETag": f'"{MD5}-3"'}, ""),
-        ({"ChecksumSHA256": SHA + "-3", "ETag": f'"{MD5}"'}, f"md5:{MD5}"),
         ({"ETag": f'"{MD5}"'}, f"md5:{MD5}"),
         ({"ETag": MD5}, f"md5:{MD5}"),
         ({"ETag": f'"{MD5}"', "ServerSideEncryption": "AES256"}, f"md5:{MD5}"),
         ({"ETag": f'"{MD5}"', "ServerSideEncryption": "aws:kms"}, ""),
         ({"ETag": f'"{MD5}"', "SSECustomerAlgorithm": "AES256"}, ""),
         ({"ETag": f'"{MD5}-12"'}, ""),
-        ({"ChecksumCRC64NVME": "not base64!", "ETag": '"x"'}, ""),
-        ({"ChecksumCRC32": "O0HJ5g=="}, ""),
         ({}, ""),
     ],
 )
-def test_object_digest(head, digest):
-    assert objects.object_digest(head) == digest
+def test_etag_digest(head, digest):
+    assert objects.etag_digest(head) == digest
 
 
 @pytest.mark.parametrize("prefix", ["org/model", "/org/model/", "org/model/"])
