@@ -23,15 +23,24 @@ Action = Literal["keep", "staged", "link", "fetch"]
 
 @dataclass(frozen=True)
 class Disk:
-    """The file system of the checkpoints. available: bytes that a program may still take."""
+    """The file system of the checkpoints. available: bytes that a program may still take, without those reserved for root.
+
+    device: its number, 0 when it is not known.
+    """
 
     size: int
     available: int
+    reserved: int = 0
+    device: int = 0
 
     @property
     def used(self) -> int:
         # As kubelet counts it for imageGCHighThresholdPercent: what is not available is used.
         return self.size - self.available
+
+    def holds(self, stat: Stat) -> bool:
+        """Whether this file lies here: one that does not takes no room, gives none back and cannot be linked to."""
+        return not self.device or not stat.device or stat.device == self.device
 
 
 @dataclass(frozen=True)
@@ -103,7 +112,7 @@ def decide(manifest: Manifest, survey: Survey, tp: int) -> Staging:
 
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     wrong = wrong_files(survey.receipt, survey.present) if survey.receipt else {}
-    equal = _linkable(survey.others)
+    equal = _linkable(survey.others, survey.disk)
     steps = []
     for file in manifest.files:
         record = survey.journal.get(file.path)
@@ -119,13 +128,14 @@ def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def _linkable(others: Iterable[OtherRevision]) -> dict[tuple[int, str], str]:
-    """``REVISION/PATH`` by size and digest, of files that are as their receipt has them and as they came."""
+def _linkable(others: Iterable[OtherRevision], disk: Disk) -> dict[tuple[int, str], str]:
+    """``REVISION/PATH`` by size and digest, of files of this disk that are as their receipt has them and as they came."""
     equal: dict[tuple[int, str], str] = {}
     for other in others:
         for entry in other.receipt.files:
-            verified = not entry.digest.startswith("etag:")
-            if verified and entry.path not in other.receipt.derived and entry.matches(other.found.get(entry.path)):
+            stat = other.found.get(entry.path)
+            verified = not entry.digest.startswith("etag:") and entry.path not in other.receipt.derived
+            if verified and stat is not None and entry.matches(stat) and disk.holds(stat):
                 equal.setdefault((entry.size, entry.digest), f"{other.receipt.revision}/{entry.path}")
     return equal
 

@@ -16,7 +16,7 @@ from ..plan import Plan
 from ..report.checks import Check
 from . import info, manifest
 from .activate import Activation, Link, activation
-from .budget import budget_check
+from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
 from .hashing import file_digest
 from .layout import Layout
@@ -84,19 +84,19 @@ class View:
     def diff(self) -> list[dict[str, str]]:
         return self.plan().diff()
 
-    def budget(self) -> Check:
-        return budget_check(self.staging, self.survey, self.request.ceiling_percent, self.request.node)
+    def budget(self) -> Budget:
+        return budget(self.staging, self.survey, self.request.ceiling_percent)
 
     def checks(self) -> list[dict[str, Any]]:
-        found = [*state_checks(self.staging, self.request.node), self.budget()]
+        found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
         return [check.to_dict() for check in found]
 
     def refuse(self) -> None:
         """Raises HostError when this revision cannot be staged here."""
         texts = list(self.staging.problems)
-        budget = self.budget()
-        if not budget.ok:
-            texts.append(f"not enough room: {budget.found}, expected {budget.expected}. Cure: {budget.cure}")
+        room = budget_check(self.budget(), self.request.node)
+        if not room.ok:
+            texts.append(f"not enough room: {room.found}, expected {room.expected}. Cure: {room.cure}")
         if texts:
             raise HostError("; ".join(texts))
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from ..report.checks import Check
 from . import units
-from .budget import freeable_bytes
+from .budget import listed, reclaimable
 from .decide import CONFIG, Survey
 from .receipt import Receipt, wrong_files
 from .tp_config import ConfigError, counts, real_counts
@@ -116,15 +116,14 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
 def _disk(request: Request, survey: Survey) -> Check:
     disk = survey.disk
     limit = disk.size * request.ceiling_percent // 100
-    freeable = freeable_bytes(request.looked, survey)
-    listed = ", ".join(f"{what} ({units.human(size)})" for what, size in freeable)
+    old = reclaimable(request.looked, survey)
     return Check(
         id="checkpoint.disk",
         node=request.node,
         ok=disk.used <= limit,
         found=f"{units.human(disk.used)} of {units.human(disk.size)} used",
         expected=f"at most {request.ceiling_percent} % = {units.human(limit)}",
-        cure=f"delete {listed}" if listed else "free space outside of the checkpoints",
+        cure=f"delete {listed(old)}" if old.total else "free space outside of the checkpoints",
         severity="warning",
     )
 

@@ -17,12 +17,17 @@ class ReceiptError(ValueError):
 
 @dataclass(frozen=True)
 class Stat:
-    """What the file system says of a file: bytes, modification time in ns, number of names, bytes allocated."""
+    """What the file system says of a file: bytes, modification time in ns, number of names, bytes allocated.
+
+    inode, device: 0 when they are not known.
+    """
 
     size: int
     mtime_ns: int
     links: int = 1
     allocated: int = 0
+    inode: int = 0
+    device: int = 0
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .receipt import Receipt, ReceiptError, Stat, parse, parse_journal
 
 def look(layout: Layout, revision: str) -> Survey:
     """What there is of this revision and beside it. Raises HostError when the disk cannot be read."""
-    problem = ""
+    problem = split_problem(layout)
     receipt = None
     try:
         receipt = read_receipt(layout, revision)
@@ -77,7 +77,12 @@ def tree(directory: Path) -> dict[str, Stat]:
             except FileNotFoundError:
                 continue
             found[path.relative_to(directory).as_posix()] = Stat(
-                stat.st_size, stat.st_mtime_ns, stat.st_nlink, stat.st_blocks * 512
+                size=stat.st_size,
+                mtime_ns=stat.st_mtime_ns,
+                links=stat.st_nlink,
+                allocated=stat.st_blocks * 512,
+                inode=stat.st_ino,
+                device=stat.st_dev,
             )
     return found
 
@@ -106,7 +111,23 @@ def disk_of(path: Path) -> Disk:
     while not place.exists() and place != place.parent:
         place = place.parent
     try:
-        figures = os.statvfs(place)
+        figures, device = os.statvfs(place), place.stat().st_dev
     except OSError as error:
         raise HostError(f"cannot read the file system of {place}: {error.strerror}") from error
-    return Disk(figures.f_blocks * figures.f_frsize, figures.f_bavail * figures.f_frsize)
+    return Disk(
+        size=figures.f_blocks * figures.f_frsize,
+        available=figures.f_bavail * figures.f_frsize,
+        reserved=(figures.f_bfree - figures.f_bavail) * figures.f_frsize,
+        device=device,
+    )
+
+
+def split_problem(layout: Layout) -> str:
+    """Why a revision could not be committed by one rename, or an empty text: its directories lie on several file systems."""
+    places = [place for place in (layout.revisions, layout.stagings) if place.exists()]
+    if len({place.stat().st_dev for place in places}) < 2:
+        return ""
+    return (
+        f"{layout.revisions} and {layout.stagings} lie on different file systems, so that a finished revision could not "
+        f"be renamed into place; mount one file system at {layout.base} or above it"
+    )

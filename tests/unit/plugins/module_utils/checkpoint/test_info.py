@@ -113,7 +113,7 @@ def test_config(receipt, text, ok, found):
 
 
 def test_a_disk_above_the_ceiling_is_a_warning_that_names_what_could_go():
-    other = OtherRevision(Receipt("tiny", "r1", "2026-11-01T00:00:00Z", ()), {"shard": Stat(300, 7)})
+    other = OtherRevision(Receipt("tiny", "r1", "2026-11-01T00:00:00Z", ()), {"shard": Stat(300, 7, 1, 300)})
     check = by_id(replace(GOOD, disk=Disk(1000, 149), others=(other,)))["checkpoint.disk"]
     assert (check.ok, check.severity, check.cure) == (False, "warning", "delete revision r1 (300 B)")
     assert by_id(replace(GOOD, disk=Disk(1000, 150)))["checkpoint.disk"].ok
