@@ -159,6 +159,26 @@ checks:
       found: 105.3 GB used + 460.1 GB to come = 565.4 GB of 983.5 GB (57.5 %)
       expected: at most 85 % = 836.0 GB
       cure: ""
+budget:
+  description:
+    - The arithmetic behind C(checkpoint.budget), in bytes. P(gb10.ring.budget_rows#filter) makes a table of all nodes' budgets.
+    - C(needed) is what the disk has to give, C(reusable) what it has of this plan already.
+    - C(reclaimable) is what deleting old revisions and unfinished stagings would give back, without the active one.
+    - C(used) includes C(reserved), the blocks that only root may take, as kubelet counts. C(short) is 0 when it fits.
+  returned: with O(phase=budget)
+  type: dict
+  sample:
+    node: spark1
+    needed: 460082619454
+    reusable: 0
+    reclaimable: 0
+    free: 878247510784
+    reserved: 50000000000
+    used: 105300000000
+    size: 983547510784
+    after: 565382619454
+    ceiling: 836015384166
+    short: 0
 needs_runtime:
   description: Whether the node lacks awscrt and needs it.
   returned: with O(phase=budget)
@@ -191,7 +211,7 @@ def main() -> None:
         view = frontend.view(request)
         result = view.result()
         if request.phase == "budget":
-            module.exit_json(changed=False, checks=view.checks(), **view.runtime(), **result)
+            module.exit_json(changed=False, checks=view.checks(), budget=view.arithmetic(), **view.runtime(), **result)
         view.refuse()
         if module.check_mode or not view.staging.changed:
             module.exit_json(changed=view.staging.changed, diff=view.diff(), **view.runtime(), **result)

@@ -91,6 +91,9 @@ class View:
         found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
         return [check.to_dict() for check in found]
 
+    def arithmetic(self) -> dict[str, Any]:
+        return self.budget().to_dict(self.request.node)
+
     def refuse(self) -> None:
         """Raises HostError when this revision cannot be staged here."""
         texts = list(self.staging.problems)
