@@ -52,11 +52,11 @@ options:
       - Nodes get its text beside what they trust already.
     type: path
   connect_timeout_s:
-    description: Seconds that the controller waits for the store to take a connection. Each request is tried three times.
+    description: Seconds to wait for the store to take a connection. Each request of the controller is tried three times.
     type: int
     default: 5
   read_timeout_s:
-    description: Seconds of silence on a connection of the controller to the store, after which a request has failed.
+    description: Seconds of silence on a connection to the store, after which a request has failed and is tried again.
     type: int
     default: 30
 """

@@ -202,11 +202,11 @@ def _code(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code"))
 
 
-def translated(call: Callable[[], _T], operation: str, where: Where) -> _T:
+def translated(call: Callable[[], _T], operation: str, where: Where, writing: bool = False) -> _T:
     """What the call returns. Raises S3Error for every expected failure of the store or the way to it."""
     try:
         return call()
     except ClientError as error:
-        raise from_client_error(dict(error.response), operation, where) from error
+        raise from_client_error(dict(error.response), operation, where, writing) from error
     except (BotoCoreError, ValueError) as error:  # ValueError is what boto3 says of an endpoint that is no address
         raise from_exception(error, operation, where) from error

@@ -59,11 +59,20 @@ _CODES: dict[str, tuple[str, str]] = {
 _STATUS = {"403": "AccessDenied", "404": "NoSuchBucket", "301": "PermanentRedirect"}
 
 
-def from_client_error(response: dict[str, Any], operation: str, where: Where) -> S3Error:
-    """The message for an answer of the store that says no."""
+#: The right that writing needs beside.
+_NO_WRITE = (
+    "this key may not write there",
+    "give it s3:PutObject and s3:AbortMultipartUpload on the objects, and s3:ListBucketMultipartUploads on the bucket and "
+    "s3:ListMultipartUploadParts on the objects to go on where a run broke off, or use another key",
+)
+
+
+def from_client_error(response: dict[str, Any], operation: str, where: Where, writing: bool = False) -> S3Error:
+    """The message for an answer of the store that says no. writing: whether it was asked to store something."""
     code = str(response.get("Error", {}).get("Code", ""))
     status = response.get("ResponseMetadata", {}).get("HTTPStatusCode", "")
-    cause, cure = _CODES.get(_STATUS.get(code, code), ("", ""))
+    known = _STATUS.get(code, code)
+    cause, cure = _NO_WRITE if writing and known == "AccessDenied" else _CODES.get(known, ("", ""))
     if not cause:
         text = str(response.get("Error", {}).get("Message", "")) or "no reason given"
         return S3Error(f"{operation} of {where} failed: the store answered {status} {code}: {text}")

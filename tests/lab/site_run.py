@@ -11,10 +11,15 @@ INVENTORY = CHECKOUT / "inventories" / "lab"
 NODES = ("spark1", "spark2", "spark3")
 
 
-def play(*extra: str, inventory: Path = INVENTORY / "ring.yml", env: dict[str, str] | None = None) -> tuple[int, str]:
-    """Exit status and output of ``site.yml``; timeout 300 s."""
+def play(
+    *extra: str,
+    inventory: Path = INVENTORY / "ring.yml",
+    env: dict[str, str] | None = None,
+    playbook: str = "site.yml",
+) -> tuple[int, str]:
+    """Exit status and output of the playbook; timeout 300 s."""
     done = subprocess.run(
-        ["ansible-playbook", "playbooks/site.yml", "-i", str(inventory), *extra],
+        ["ansible-playbook", f"playbooks/{playbook}", "-i", str(inventory), *extra],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,

@@ -103,14 +103,29 @@ def test_missing_files_are_all_named():
 def test_too_small_a_disk_on_one_node_stops_all_before_the_first_byte():
     on("spark2", "fallocate -l 650M /var/lib/gb10-ring/filler")
     try:
-        code, output = play(*STAGE)
+        runs = [play(playbook="plan.yml"), play(*STAGE)]
     finally:
         on("spark2", "rm /var/lib/gb10-ring/filler")
-    assert code != 0
-    assert "spark2: checkpoint.budget" in output
-    assert "spark1: checkpoint.budget" not in output
-    assert "85 %" in output
-    assert [staged(node) for node in NODES] == [0, 0, 0]
+    for code, output in runs:
+        assert code != 0
+        assert "spark2: checkpoint.budget" in output
+        assert "spark1: checkpoint.budget" not in output
+        # The arithmetic, in the message and as a table of all nodes.
+        assert re.search(r"used \+ \S+ MB to come = .* of .*, expected at most 85 % = ", output)
+        verdicts = re.findall(r"^(spark\d) .* (fits|short|nothing to fetch)$", output, flags=re.MULTILINE)
+        assert verdicts == [("spark1", "fits"), ("spark2", "short"), ("spark3", "fits")]
+        assert messages(output) == 1
+    for node in NODES:
+        assert staged(node) == 0
+        assert on(node, f"ls {ROOT} 2>/dev/null | wc -l") == "0"
+
+
+def test_a_plan_that_fits_is_a_table_and_changes_nothing():
+    code, output = play(playbook="plan.yml")
+    assert code == 0, output
+    assert re.search(r"^node +needed +reusable +reclaimable +free +after +ceiling +verdict$", output, re.MULTILINE)
+    assert "changed=0" in output and "changed=1" not in output
+    assert [on(node, f"ls {ROOT} 2>/dev/null | wc -l") for node in NODES] == ["0", "0", "0"]
 
 
 def test_a_damaged_object_is_named_and_the_next_run_fetches_it_alone():

@@ -13,19 +13,17 @@ from typing import Any
 
 from ..host import HostError, sync_directory
 from ..plan import Plan
-from ..report.checks import Check
-from . import info, manifest
+from . import manifest
 from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
-from .hashing import file_digest
 from .layout import Layout
 from .mover import Limits, Transfer
 from .options import range_problems
 from .receipt import Receipt, ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
 from .stage import Job, apply, locked
-from .survey import current_revision, look, read_receipt, tree
+from .survey import look, read_receipt, tree
 
 
 @dataclass(frozen=True)
@@ -166,7 +164,7 @@ def _trust(pem: str) -> ssl.SSLContext:
     return context
 
 
-# --- activation and information -----------------------------------------------------------------------------------
+# --- activation ---------------------------------------------------------------------------------------------------
 
 
 def check_names(name: str, revision: str = "") -> None:
@@ -210,39 +208,3 @@ def point(layout: Layout, revision: str) -> None:
         sync_directory(layout.base)
     except OSError as error:
         raise HostError(f"cannot point {layout.current} to {revision}: {error.strerror}") from error
-
-
-def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
-    """Checks and state of the active revision, or of the expected one while none is active."""
-    check_names(options["name"], options["revision"] or "")
-    layout = Layout(options["root"], options["name"])
-    looked = current_revision(layout) or options["revision"] or ""
-    survey = look(layout, looked or ".none")  # no revision can have that name
-    damaged = _damaged(layout, survey, options["python_path"]) if options["full"] else {}
-    request = info.Request(
-        node=options["node"],
-        name=options["name"],
-        expected=options["revision"] or "",
-        looked=looked,
-        ceiling_percent=options["disk_ceiling_percent"],
-        damaged=damaged,
-        read_again=options["full"],
-    )
-    return info.checks(request, survey), info.state(str(layout.base), survey, looked)
-
-
-def _damaged(layout: Layout, survey: Survey, python_path: str) -> dict[str, str]:
-    """Every file of the revision whose bytes are not those that were verified."""
-    if survey.receipt is None:
-        return {}
-    crc = load_crc64(python_path)
-    found = {}
-    for path, entry in survey.receipt.on_disk().items():
-        try:
-            digest = file_digest(layout.revision(survey.receipt.revision) / path, entry.digest, crc)
-        except (OSError, LookupError) as error:
-            found[path] = f"cannot be verified: {error}"
-            continue
-        if digest != entry.digest:
-            found[path] = f"digest {digest} instead of {entry.digest}"
-    return found

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import hashlib
 import os
-import time
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 
 from .manifest import DIGEST_LENGTH
+from .rate import Bucket
 from .runtime import AWSCRT, Crc, find_crc
 
 #: Bytes that are read, hashed and written at a time.
@@ -93,29 +92,7 @@ def hasher(expected: str, crc: Crc | None, size: int | None = None) -> Hasher:
     return Unchecked(expected)
 
 
-class Pace:
-    """Holds a reader back to a number of bytes a second, 0 for no limit. sleep and clock are there to be replaced in tests."""
-
-    def __init__(
-        self,
-        rate: int,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], None] = time.sleep,
-    ) -> None:
-        self._rate, self._clock, self._sleep = rate, clock, sleep
-        self._free_at = clock()
-
-    def took(self, count: int) -> None:
-        """These bytes were read: wait for as long as they should have taken. Time lost elsewhere is not made up for."""
-        if not self._rate:
-            return
-        now = self._clock()
-        self._free_at = max(self._free_at, now - 1.0) + count / self._rate
-        if self._free_at > now:
-            self._sleep(self._free_at - now)
-
-
-def file_digest(path: Path, expected: str, crc: Crc | None, pace: Pace | None = None) -> str:
+def file_digest(path: Path, expected: str, crc: Crc | None, bucket: Bucket | None = None) -> str:
     """The digest of a file at rest, of the same kind as expected; its pages do not stay in the page cache."""
     view = memoryview(bytearray(BUFFER))
     descriptor = os.open(path, os.O_RDONLY)
@@ -125,8 +102,8 @@ def file_digest(path: Path, expected: str, crc: Crc | None, pace: Pace | None = 
         while count := os.readv(descriptor, [view]):
             computed.update(view[:count])
             done += count
-            if pace:
-                pace.took(count)
+            if bucket:
+                bucket.took(count)
             if done - dropped >= WINDOW:
                 os.posix_fadvise(descriptor, dropped, done - dropped, os.POSIX_FADV_DONTNEED)
                 dropped = done

@@ -13,9 +13,10 @@ from typing import Any
 
 from ..report.checks import Check
 from . import units
-from .budget import listed, reclaimable
+from .budget import freed, listed, reclaimable
 from .decide import CONFIG, Survey
-from .receipt import Receipt, wrong_files
+from .layout import Layout
+from .receipt import Receipt, Stat, wrong_files
 from .tp_config import ConfigError, counts, real_counts
 
 
@@ -64,7 +65,7 @@ def _current(request: Request, survey: Survey) -> Check:
 def _files(request: Request, survey: Survey, receipt: Receipt) -> Check:
     wrong = {**request.damaged, **wrong_files(receipt, survey.present)}
     listed = "; ".join(f"{path}: {what}" for path, what in sorted(wrong.items()))
-    how = "digests read again" if request.read_again else "sizes and times as verified"
+    how = _how(receipt) if request.read_again else "sizes and times as verified"
     return Check(
         id="checkpoint.files",
         node=request.node,
@@ -76,6 +77,11 @@ def _files(request: Request, survey: Survey, receipt: Receipt) -> Check:
         cure="run the playbook that stages the checkpoint: only wrong files are fetched again. A file whose digest is "
         "wrong while size and time are right has to be deleted first",
     )
+
+
+def _how(receipt: Receipt) -> str:
+    unknown = sum(entry.digest.startswith("etag:") for entry in receipt.files)
+    return "digests read again" + (f" ({units.files(unknown)} without a checksum left out)" if unknown else "")
 
 
 def _extra(request: Request, survey: Survey, receipt: Receipt) -> Check:
@@ -128,27 +134,40 @@ def _disk(request: Request, survey: Survey) -> Check:
     )
 
 
-def state(layout_base: str, survey: Survey, looked: str) -> dict[str, Any]:
-    """What there is, for whoever wants to choose among revisions."""
+def state(layout: Layout, survey: Survey, looked: str) -> dict[str, Any]:
+    """What there is, for whoever wants to choose among revisions. All sizes in bytes."""
     known = [(other.receipt, other.found) for other in survey.others]
     if survey.receipt is not None:
         known.append((survey.receipt, survey.present))
-    revisions = [
-        {
-            "revision": receipt.revision,
-            "created": receipt.created,
-            "files": len(receipt.files),
-            "bytes": receipt.bytes,
-            "complete": not wrong_files(receipt, found),
-            "derived": receipt.derived[CONFIG].rule if CONFIG in receipt.derived else "",
-        }
-        for receipt, found in sorted(known, key=lambda pair: (pair[0].created, pair[0].revision))
-    ]
+    known.sort(key=lambda pair: (pair[0].created, pair[0].revision))
     return {
-        "path": layout_base,
+        "path": str(layout.base),
         "current": survey.current,
         "looked_at": looked,
-        "revisions": revisions,
+        "revisions": [_revision(layout, survey, receipt, found) for receipt, found in known],
         "unfinished": dict(survey.leftovers),
-        "disk": {"size": survey.disk.size, "used": survey.disk.used, "available": survey.disk.available},
+        "disk": {
+            "size": survey.disk.size,
+            "used": survey.disk.used,
+            "available": survey.disk.available,
+            "reserved": survey.disk.reserved,
+        },
+    }
+
+
+def _revision(layout: Layout, survey: Survey, receipt: Receipt, found: Mapping[str, Stat]) -> dict[str, Any]:
+    """allocated: what its files take. frees: what deleting it would give back, less as files of others are links to its."""
+    wrong = wrong_files(receipt, found)
+    return {
+        "revision": receipt.revision,
+        "active": receipt.revision == survey.current,
+        "created": receipt.created,
+        "receipt": str(layout.receipt(receipt.revision)),
+        "files": len(receipt.files),
+        "bytes": receipt.bytes,
+        "allocated": sum(stat.allocated for stat in found.values()),
+        "frees": freed([found], survey.disk),
+        "complete": not wrong,
+        "wrong": wrong,
+        "derived": receipt.derived[CONFIG].rule if CONFIG in receipt.derived else "",
     }

@@ -37,6 +37,18 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "revision": {"type": "str"},
 }
 
+PUBLISH_OPTIONS: dict[str, dict[str, Any]] = {
+    **S3_OPTIONS,
+    "bucket": {"type": "str", "required": True},
+    "source": {"type": "path", "required": True},
+    "source_revision": {"type": "str"},
+    "name": {"type": "str"},
+    "files": {"type": "list", "elements": "str", "default": []},
+    "upload_part_mib": {"type": "int", "default": 64},
+    "workers": {"type": "int", "default": 4},
+    "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
+}
+
 ROOT_OPTIONS: dict[str, dict[str, Any]] = {
     "root": {"type": "path", "default": DEFAULT_ROOT},
 }
@@ -74,6 +86,7 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "stall_timeout_s": (1, 86400),
         # The longest life that signature version 4 allows is seven days.
         "url_expiry_s": (60, 604800),
+        "upload_part_mib": (16, 4096),
         "connect_timeout_s": (1, 3600),
         "read_timeout_s": (1, 3600),
     }

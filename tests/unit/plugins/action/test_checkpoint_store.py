@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import io
 import json
 import os
@@ -36,7 +38,7 @@ PLAY = """
       register: staged
     - gb10.ring.checkpoint_activate: {{root: '{root}', name: tiny, revision: '{{{{ planned.plan.revision }}}}'}}
       register: activated
-    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, full: true}}
+    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, verify: full}}
       register: looked
     - ansible.builtin.copy:
         dest: '{root}/result.json'
@@ -129,15 +131,13 @@ def upload(address, server, directory):
         store.upload_fileobj(io.BytesIO(body), "models", f"org/tiny/{path}", ExtraArgs=extra, Config=parts)
 
 
+def store_options(endpoint, who, prefix="org/tiny"):
+    key, secret = KEYS[who]
+    return {"endpoint_url": endpoint, "bucket": "models", "prefix": prefix, "access_key": key, "secret_key": secret}
+
+
 def play(tmp_path, endpoint, *flags):
-    key, secret = KEYS["reader"]
-    store = {
-        "endpoint_url": endpoint,
-        "bucket": "models",
-        "prefix": "org/tiny",
-        "access_key": key,
-        "secret_key": secret,
-    }
+    store = store_options(endpoint, "reader")
     stage = {
         **store,
         "plan": "{{ planned.plan }}",
@@ -146,8 +146,13 @@ def play(tmp_path, endpoint, *flags):
         "disk_ceiling_percent": 100,
         "tensor_parallel": 3,
     }
+    return run(tmp_path, PLAY.format(store=json.dumps(store), stage=json.dumps(stage), root=tmp_path), *flags)
+
+
+def run(tmp_path, text, *flags):
+    """What the play left in result.json."""
     book = tmp_path / "play.yml"
-    book.write_text(PLAY.format(store=json.dumps(store), stage=json.dumps(stage), root=tmp_path))
+    book.write_text(text)
     command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "n1,", "-c", "local", "-vvv", *flags]
     command += ["-e", f"ansible_python_interpreter={sys.executable}", str(book)]
     environment = {**os.environ, "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"), "ANSIBLE_NOCOLOR": "1"}
@@ -177,3 +182,58 @@ def test_from_bucket_to_verified_revision_in_four_steps(endpoint, tmp_path):
     for path in (path for path in tmp_path.rglob("*") if path.is_file() and path.name != "play.yml"):
         body = path.read_bytes()
         assert b"very-secret" not in body and b"X-Amz" not in body, path
+
+
+PUBLISH = """
+- hosts: all
+  gather_facts: false
+  tasks:
+    - gb10.ring.checkpoint_publish: {publish}
+      register: published
+    - gb10.ring.checkpoint_plan: {store}
+      register: planned
+      when: not ansible_check_mode
+    - ansible.builtin.copy:
+        dest: '{root}/result.json'
+        content: '{{{{ {{"publish": published, "plan": planned.plan | default({{}})}} | to_json }}}}'
+        mode: '0600'
+      check_mode: false
+"""
+
+
+def hugging_face_cache(directory, files):
+    """A repository as huggingface_hub lays it out: blobs by digest, snapshots of links to them."""
+    snapshot = directory / "snapshots/0123abc"
+    (directory / "blobs").mkdir(parents=True)
+    for path, body in files.items():
+        blob = directory / "blobs" / hashlib.sha256(body).hexdigest()
+        blob.write_bytes(body)
+        link = snapshot / path
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(os.path.relpath(blob, link.parent))
+
+
+def test_what_is_published_is_planned_by_its_manifest(endpoint, tmp_path):
+    files = {**FILES, "model-2.safetensors": RANDOM.randbytes(40 << 20)}
+    hugging_face_cache(tmp_path / "models--org--pub", files)
+    publish = {
+        **store_options(endpoint, "admin", "org/pub"),
+        "source": str(tmp_path / "models--org--pub"),
+        "upload_part_mib": 16,
+    }
+    store = store_options(endpoint, "reader", "org/pub")
+    text = PUBLISH.format(publish=json.dumps(publish), store=json.dumps(store), root=tmp_path)
+    results = [run(tmp_path, text, *flags) for flags in (["--check", "--diff"], [], ["--check"], [])]
+    assert [result["publish"]["changed"] for result in results] == [True, True, False, False]
+    assert results[0]["publish"]["diff"] == results[1]["publish"]["diff"]
+    planned = results[1]["plan"]
+    assert planned["revision"] == results[1]["publish"]["published"]["revision"]
+    assert {file["path"]: (file["size"], file["digest_source"]) for file in planned["files"]} == {
+        path: (len(body), "checkpoint-manifest.json") for path, body in files.items()
+    }
+    by_path = {file["path"]: file for file in planned["files"]}
+    assert len(by_path["model-2.safetensors"]["chunks"]) == 3 * 16
+    # The store's own checksum of the whole object agrees, so a plan without the manifest has the same name.
+    head = client(endpoint).head_object(Bucket="models", Key="org/pub/model-2.safetensors", ChecksumMode="ENABLED")
+    crc = base64.b64decode(head["ChecksumCRC64NVME"]).hex()
+    assert by_path["model-2.safetensors"]["digest"] == f"crc64nvme:{crc}" and head["ETag"].endswith('-3"')

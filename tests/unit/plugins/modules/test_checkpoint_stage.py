@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, inspection, manifest
 from ansible_collections.gb10.ring.plugins.modules import checkpoint_info, checkpoint_stage
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
 
@@ -101,7 +101,7 @@ def test_info_reads_what_stage_wrote(capsys, store, tmp_path):
     assert [check["ok"] for check in before["checks"] if check["id"] == "checkpoint.current"] == [False]
     assert before["checkpoint"]["revisions"][0]["complete"]
     (tmp_path / "tiny/current").symlink_to(f"revisions/{revision}")
-    good = look(capsys, tmp_path, revision=revision, full=True)
+    good = look(capsys, tmp_path, revision=revision, verify="full")
     assert all(check["ok"] for check in good["checks"] if check["severity"] == "error")
     assert good["checkpoint"]["current"] == revision and not good["changed"]
 
@@ -119,16 +119,16 @@ def test_only_a_full_look_sees_bytes_that_changed_under_the_same_time(capsys, st
         return next(check for check in checks if check["id"] == "checkpoint.files")
 
     assert files()["ok"]
-    full = files(full=True)
+    full = files(verify="full")
     assert not full["ok"] and "a: digest crc64nvme:" in full["found"]
 
 
 def test_a_full_look_without_awscrt_says_that_it_could_not_verify(capsys, store, tmp_path, monkeypatch):
     revision = run(capsys, store, tmp_path)["revision"]
     (tmp_path / "tiny/current").symlink_to(f"revisions/{revision}")
-    monkeypatch.setattr(frontend, "load_crc64", lambda _path: None)
-    checks = look(capsys, tmp_path, full=True)["checks"]
-    assert "cannot be verified: CRC-64/NVME needs awscrt" in checks[1]["found"]
+    monkeypatch.setattr(inspection, "load_crc64", lambda _path: None)
+    checks = look(capsys, tmp_path, verify="full")["checks"]
+    assert "cannot be verified: crc64nvme needs awscrt" in checks[1]["found"]
 
 
 def test_info_of_a_name_that_would_leave_the_root_is_refused(capsys, tmp_path):

@@ -10,6 +10,7 @@ import pytest
 from awscrt import checksums
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import hashing
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.rate import Bucket
 
 DATA = bytes(range(256)) * 5000
 
@@ -57,51 +58,6 @@ def test_leading_zeros_stay():
     assert computed.digest() == "crc32:00000000"
 
 
-class Clock:
-    """A clock that only sleeping moves."""
-
-    def __init__(self):
-        self.now, self.slept = 100.0, []
-
-    def __call__(self):
-        return self.now
-
-    def sleep(self, seconds):
-        self.slept.append(seconds)
-        self.now += seconds
-
-
-def test_a_reader_is_held_to_its_rate():
-    clock = Clock()
-    pace = hashing.Pace(1000, clock, clock.sleep)
-    for _time in range(10):
-        pace.took(500)
-    assert clock.now == pytest.approx(100 + 10 * 0.5, abs=0.01)
-
-
-def test_a_reader_that_is_slower_is_not_held():
-    clock = Clock()
-    pace = hashing.Pace(1000, clock, clock.sleep)
-    for _time in range(5):
-        clock.now += 10
-        pace.took(500)
-    assert clock.slept == []
-
-
-def test_a_pause_is_not_made_up_for():
-    clock = Clock()
-    pace = hashing.Pace(1000, clock, clock.sleep)
-    clock.now += 3600
-    pace.took(10_000)
-    assert sum(clock.slept) == pytest.approx(9, abs=0.01)
-
-
-def test_without_a_rate_nobody_waits():
-    clock = Clock()
-    hashing.Pace(0, clock, clock.sleep).took(1 << 40)
-    assert clock.slept == []
-
-
 @pytest.mark.parametrize("expected", ["crc64nvme:0", "crc32c:0", "crc32:0", "gitblob:0", "md5:0", "sha256:0"])
 def test_a_file_at_rest_has_the_digest_of_its_bytes(tmp_path, monkeypatch, expected):
     monkeypatch.setattr(hashing, "WINDOW", 1 << 20)
@@ -110,3 +66,10 @@ def test_a_file_at_rest_has_the_digest_of_its_bytes(tmp_path, monkeypatch, expec
     computed = hashing.hasher(expected, checksums.crc64nvme, len(DATA))
     computed.update(memoryview(DATA))
     assert hashing.file_digest(path, expected, checksums.crc64nvme) == computed.digest()
+
+
+def test_reading_a_file_is_held_to_a_rate(tmp_path):
+    path, slept = tmp_path / "file", []
+    path.write_bytes(DATA)
+    hashing.file_digest(path, "md5:0", None, Bucket(len(DATA), lambda: 100.0, slept.append))
+    assert max(slept) == pytest.approx(1.0)

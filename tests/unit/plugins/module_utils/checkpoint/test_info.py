@@ -12,6 +12,7 @@ import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import info
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk, OtherRevision, Survey
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Derived, Entry, Receipt, Stat
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.tp_config import derived_text
 
@@ -119,12 +120,32 @@ def test_a_disk_above_the_ceiling_is_a_warning_that_names_what_could_go():
     assert by_id(replace(GOOD, disk=Disk(1000, 150)))["checkpoint.disk"].ok
 
 
+def test_files_without_a_checksum_are_said_to_be_left_out():
+    receipt = replace(RECEIPT, files=(RECEIPT.files[0], Entry("shard", 100, "etag:x-2", 7)))
+    check = by_id(replace(GOOD, receipt=receipt), replace(REQUEST, read_again=True))["checkpoint.files"]
+    assert check.ok and check.found.endswith("digests read again (1 file without a checksum left out)")
+
+
 def test_the_state_lists_revisions_oldest_first():
-    other = OtherRevision(Receipt("tiny", "r1", "2026-11-01T00:00:00Z", (Entry("a", 1, "md5:0", 1),)), {})
-    state = info.state("/root/tiny", replace(GOOD, others=(other,), leftovers={"r3": 5}), "r2")
-    assert [(item["revision"], item["complete"], item["derived"]) for item in state["revisions"]] == [
+    old = Receipt("tiny", "r1", "2026-11-01T00:00:00Z", (Entry("a", 1, "md5:0", 1), Entry("b", 9, "md5:0", 1)))
+    other = OtherRevision(old, {"b": Stat(9, 1, 2, 4096), "c": Stat(5, 1, 1, 8192)})
+    state = info.state(Layout("/root", "tiny"), replace(GOOD, others=(other,), leftovers={"r3": 5}), "r2")
+    assert [(item["revision"], item["active"], item["derived"]) for item in state["revisions"]] == [
         ("r1", False, ""),
         ("r2", True, "tp3"),
     ]
-    assert state["current"] == "r2" and state["unfinished"] == {"r3": 5}
-    assert state["disk"] == {"size": 1000, "used": 500, "available": 500}
+    assert state["revisions"][0] == {
+        "revision": "r1",
+        "active": False,
+        "created": "2026-11-01T00:00:00Z",
+        "receipt": "/root/tiny/receipts/r1.json",
+        "files": 2,
+        "bytes": 10,
+        "allocated": 12288,
+        "frees": 8192,
+        "complete": False,
+        "wrong": {"a": "missing"},
+        "derived": "",
+    }
+    assert state["path"] == "/root/tiny" and state["current"] == "r2" and state["unfinished"] == {"r3": 5}
+    assert state["disk"] == {"size": 1000, "used": 500, "available": 500, "reserved": 0}

@@ -1,0 +1,68 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at a staged checkpoint for its checks: by size and time as recorded, or by reading every byte again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..report.checks import Check
+from . import info
+from .decide import Survey
+from .hashing import file_digest
+from .layout import Layout
+from .manifest import ManifestError, name_problem
+from .rate import Bucket
+from .runtime import load_crc64
+from .survey import current_revision, look
+
+
+def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
+    """Checks and state of the active revision, or of the expected one while none is active.
+
+    Raises ManifestError when a name would leave the root, HostError when the disk cannot be read.
+    """
+    _refuse_options(options)
+    layout = Layout(options["root"], options["name"])
+    looked = current_revision(layout) or options["revision"] or ""
+    survey = look(layout, looked or ".none")  # no revision can have that name
+    full = options["verify"] == "full"
+    request = info.Request(
+        node=options["node"],
+        name=options["name"],
+        expected=options["revision"] or "",
+        looked=looked,
+        ceiling_percent=options["disk_ceiling_percent"],
+        damaged=_damaged(layout, survey, options) if full else {},
+        read_again=full,
+    )
+    return info.checks(request, survey), info.state(layout, survey, looked)
+
+
+def _refuse_options(options: Mapping[str, Any]) -> None:
+    problems = [name_problem(value) for value in (options["name"], options["revision"]) if value]
+    if options["rate_limit"] < 0:
+        problems.append(f"option rate_limit is {options['rate_limit']}, allowed are 0 (no limit) and more")
+    if any(problems):
+        raise ManifestError("; ".join(problem for problem in problems if problem))
+
+
+def _damaged(layout: Layout, survey: Survey, options: Mapping[str, Any]) -> dict[str, str]:
+    """Every file of the revision whose bytes are not those that were verified."""
+    if survey.receipt is None:
+        return {}
+    crc, bucket = load_crc64(options["python_path"]), Bucket(options["rate_limit"])
+    found = {}
+    for path, entry in survey.receipt.on_disk().items():
+        if entry.digest.startswith("etag:"):
+            continue  # nothing to compare with: the store had no checksum when it was staged
+        try:
+            digest = file_digest(layout.revision(survey.receipt.revision) / path, entry.digest, crc, bucket)
+        except (OSError, LookupError) as error:
+            found[path] = f"cannot be verified: {error}"
+            continue
+        if digest != entry.digest:
+            found[path] = f"digest {digest} instead of {entry.digest}"
+    return found
