@@ -1,27 +1,41 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Controller side of gb10.ring.checkpoint_stage: signs addresses, sends awscrt where a node lacks it, calls the module."""
+"""Controller side of gb10.ring.checkpoint_stage: signs addresses, sends awscrt where a node lacks it, follows the module."""
 
 from __future__ import annotations
 
+import os
+import shlex
 from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
+from ansible.utils.display import Display
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import manifest, wheels
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import manifest, source, wheels
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import (
     CONTROLLER_ONLY,
     PAIRS,
     STAGE_OPTIONS,
     range_problems,
 )
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.progress import moved_numbers
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
 from ansible_collections.gb10.ring.plugins.plugin_utils import s3
+from ansible_collections.gb10.ring.plugins.plugin_utils.following import Follower, LostError, Node
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
 
 MODULE = "gb10.ring.checkpoint_stage"
+#: Seconds that a process on a node may take at most. What stands still is ended long before by its own limits.
+TIME_LIMIT = 7 * 86400
+#: Bytes from which a transfer runs by itself on the node: a dropped connection does not end it, and it can be followed.
+BACKGROUND = 256 << 20
+# Looked at when the controller loads the plugin: the processes that run tasks have no terminal.
+AT_TERMINAL = os.isatty(1)
+
+display = Display()
 
 
 class ActionModule(ActionBase):
@@ -35,7 +49,7 @@ class ActionModule(ActionBase):
         options["node"] = options["node"] or (task_vars or {}).get("inventory_hostname")
         try:
             return {**result, **self._stage(options, task_vars or {})}
-        except (S3Error, manifest.ManifestError) as error:
+        except (S3Error, manifest.ManifestError, LostError) as error:
             return {**result, "failed": True, "msg": str(error)}
 
     def _stage(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -43,52 +57,125 @@ class ActionModule(ActionBase):
         if problems:
             raise manifest.ManifestError("; ".join(problems))
         moving = options["phase"] == "stage" and not self._task.check_mode
-        arguments = node_arguments(options, addresses(options) if moving else {})
+        if moving:
+            signed(options)  # what cannot be signed is better known before a node is asked
+        arguments = node_arguments(options)
+        # Without addresses the node does what needs none, or says what it would need.
         answer = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
-        if answer.get("failed") or not answer.get("needs_runtime"):
+        if answer.get("failed") or not (answer.get("needs_runtime") or answer.get("needs_sources")):
             return answer
-        wheel = fitting_wheel(options["wheel_dir"], answer)
+        wheel = fitting_wheel(options["wheel_dir"], answer) if answer.get("needs_runtime") else ""
         if not moving:
-            return with_wheel_check(answer, wheel, options)
-        if not wheel:
-            return {
-                **answer,
-                "failed": True,
-                "msg": "{}: {}. Cure: {}".format(options["node"], *wheel_texts(options, answer)),
-            }
-        return self._stage_with(wheel, arguments, task_vars)
+            return with_wheel_check(answer, wheel, options) if answer.get("needs_runtime") else answer
+        if answer.get("needs_runtime") and not wheel:
+            return failure(answer, "{}: {}. Cure: {}".format(options["node"], *wheel_texts(options, answer)))
+        background = options["progress"] == "on" or answer["summary"]["fetch"]["bytes"] >= BACKGROUND
+        return self._rounds(options, {"wheel": wheel, "background": background}, task_vars)
 
-    def _stage_with(self, wheel: str, arguments: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
-        """Send the wheel into the task's own temporary directory and call the module again."""
-        made = self._connection._shell.tmpdir is None
-        directory = self._connection._shell.tmpdir or self._make_tmp_path()
-        remote = self._connection._shell.join_path(directory, Path(wheel).name)
+    def _rounds(self, options: dict[str, Any], way: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Call the module until all has come: it comes back when its addresses have expired."""
+        moved: dict[str, Any] = {}
+        while True:
+            answer = self._round(options, way, task_vars)
+            now = answer.get("moved", {})
+            moved = moved_numbers(moved, now)
+            if answer.get("failed"):
+                return answer
+            if not answer.get("expired"):
+                break
+            if not now.get("s3_bytes"):
+                text = f"{options['node']}: {answer['reason']}\nNew addresses were refused too: compare the clocks"
+                return failure(answer, text)
+        if answer.get("replaced") and not options["replaced_ok"]:
+            return failure(answer, f"{options['node']}: {answer['reason']}")
+        return {**answer, "moved": moved}
+
+    def _round(self, options: dict[str, Any], way: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        """Send addresses, and awscrt where it is needed, into the task's own temporary directory and call the module."""
+        shell = self._connection._shell
+        directory = shell.tmpdir or self._make_tmp_path()
+        sent = {"sources_file": shell.join_path(directory, "sources.json")}
         try:
-            self._transfer_file(wheel, remote)
-            self._fixup_perms2((directory, remote))
-            return self._execute_module(
-                module_name=MODULE, module_args={**arguments, "wheel": remote}, task_vars=task_vars
-            )
+            self._transfer_data(sent["sources_file"], source.render(addresses(options)))
+            if way["wheel"]:
+                sent["wheel"] = shell.join_path(directory, Path(way["wheel"]).name)
+                self._transfer_file(way["wheel"], sent["wheel"])
+            self._fixup_perms2((directory, *sent.values()))
+            arguments = {**node_arguments(options), **sent, "ca_pem": authority(options)}
+            arguments = {name: value for name, value in arguments.items() if value is not None}
+            if way["background"]:
+                return self._followed(options, arguments, task_vars)
+            return self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
         finally:
-            if made:
-                self._remove_tmp_path(directory)
+            if shell.tmpdir:
+                self._remove_tmp_path(shell.tmpdir)
+
+    def _followed(
+        self, options: dict[str, Any], arguments: dict[str, Any], task_vars: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Start the module by itself on the node, say how far it is, return its result."""
+        self._task.async_val = TIME_LIMIT
+        try:
+            job = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True)
+        finally:
+            # Core would wait for the job once more, with pauses of its own.
+            self._task.async_val = 0
+        if job.get("failed") or "ansible_job_id" not in job:
+            return job
+
+        def ask(mode: str) -> dict[str, Any]:
+            known = {"jid": job["ansible_job_id"], "mode": mode, "_async_dir": self._async_dir()}
+            return self._execute_module(
+                module_name="ansible.legacy.async_status", module_args=known, task_vars=task_vars
+            )
+
+        plan = options["plan"]
+        path = Layout(options["root"], plan["name"]).progress(plan["revision"])
+        command = f"cat {shlex.quote(str(path))} 2>/dev/null || true"
+        node = Node(
+            options["node"], lambda: self._low_level_execute_command(command).get("stdout", ""), lambda: ask("status")
+        )
+        loud = options["progress"] == "on" or (options["progress"] == "auto" and AT_TERMINAL)
+        result = Follower(node, display.display if loud else None).wait()
+        ask("cleanup")
+        hidden = ("ansible_job_id", "started", "finished", "results_file", "stderr", "stderr_lines")
+        return {name: value for name, value in result.items() if name not in hidden}
+
+    def _async_dir(self) -> str:
+        return str(self.get_shell_option("async_dir", default="~/.ansible_async"))
 
 
-def addresses(options: dict[str, Any]) -> dict[str, Any]:
-    """What a node needs to fetch: one presigned address a file, and the authority of the endpoint's certificate."""
+def signed(options: dict[str, Any]) -> dict[str, str]:
+    """A presigned address of each file, as the nodes reach the store. Raises S3Error."""
     if not options["bucket"]:
         raise S3Error("option bucket is missing; phase stage needs it to sign addresses")
     settings = s3.Settings.from_options(options)
     paths = [file.path for file in manifest.parse(options["plan"]).files]
-    urls = s3.sign(s3.connect(settings.for_nodes), settings, paths, options["url_expiry_s"])
-    pem = Path(settings.ca_bundle).read_text(encoding="utf-8") if settings.ca_bundle else None
-    return {"urls": urls, "ca_pem": pem}
+    return s3.sign(s3.connect(settings.for_nodes), settings, paths, options["url_expiry_s"])
 
 
-def node_arguments(options: dict[str, Any], extra: dict[str, Any]) -> dict[str, Any]:
+def addresses(options: dict[str, Any]) -> dict[str, tuple[source.Source, ...]]:
+    """Where a node fetches each file from: other nodes first, where there are any, then the store."""
+    peers = {
+        path: [source.Source(peer["url"], "peer", float(peer.get("patience_s", 0))) for peer in rows]
+        for path, rows in (options["peers"] or {}).items()
+    }
+    return source.with_peers(signed(options), peers)
+
+
+def authority(options: dict[str, Any]) -> str | None:
+    """Text of the authority of the endpoint's certificate."""
+    path = options["ca_bundle"]
+    return Path(path).read_text(encoding="utf-8") if path else None
+
+
+def failure(answer: dict[str, Any], text: str) -> dict[str, Any]:
+    return {**answer, "failed": True, "msg": text}
+
+
+def node_arguments(options: dict[str, Any]) -> dict[str, Any]:
     """The module's options: nothing of the credentials, nothing that is not set."""
-    kept = {name: value for name, value in options.items() if name not in CONTROLLER_ONLY and value is not None}
-    return {**kept, **{name: value for name, value in extra.items() if value is not None}}
+    return {name: value for name, value in options.items() if name not in CONTROLLER_ONLY and value is not None}
 
 
 def fitting_wheel(wheel_dir: str | None, answer: dict[str, Any]) -> str:

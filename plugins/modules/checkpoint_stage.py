@@ -12,11 +12,13 @@ version_added: "0.1.0"
 author:
   - gb10.ring contributors (@gb10-ring)
 description:
-  - Compares a plan of M(gb10.ring.checkpoint_plan) with what the node holds and fetches what is missing, O(workers) files at a time.
-  - Finished files of an earlier run are kept, files equal to one of another revision become hard links to it.
+  - Compares a plan of M(gb10.ring.checkpoint_plan) with what the node holds and fetches what is missing, over O(workers) connections.
+  - >-
+    Finished files and finished parts of an earlier run are kept, however it ended; files equal to one of another revision become
+    hard links to it.
   - >-
     Every file is checked against size and digest of the plan as it arrives, with the object pinned by its ETag. A broken connection
-    is resumed where it broke.
+    is resumed where it broke. 5xx answers, resets, short answers and silence are tried again with growing pauses.
   - >-
     The revision appears under C(revisions) in one rename when all its files are there, and its receipt is written last. Files of a
     staged revision that have gone wrong are fetched again and swapped in one by one.
@@ -59,16 +61,16 @@ options:
     type: int
     default: 0
   workers:
-    description: Files in transfer at a time.
+    description: Connections at a time, over all files. Each takes 4 MiB of memory.
     type: int
     default: 8
   stall_timeout_s:
-    description: Seconds without a byte of a file, over all attempts, after which that file has failed.
+    description: Seconds without a byte of a file, over all attempts and connections, after which that file has failed.
     type: int
     default: 300
   url_expiry_s:
     description:
-      - Seconds for which a presigned address is good. A transfer that has begun is not cut off by it.
+      - Seconds for which a presigned address is good. When they are over, the addresses are signed anew and the transfer goes on.
       - At most 604800, seven days. Addresses signed with temporary credentials end with these.
     type: int
     default: 86400
@@ -79,9 +81,38 @@ options:
   wheel_dir:
     description: Directory on the controller that holds wheels of awscrt for the architectures of the nodes.
     type: path
-  urls:
-    description: Presigned addresses by path. Filled in by the action plugin.
+  part_mib:
+    description: Mebibytes of a part, which is one request and what is fetched again after a crash. 8 to 64.
+    type: int
+    default: 32
+  rate_limit:
+    description: Bytes a second that all connections of this node take together. V(0) for no limit.
+    type: int
+    default: 0
+  progress:
+    description:
+      - Whether lines during the task say how far each node is.
+      - With V(auto) they come when the controller runs at a terminal and there are 256 MiB or more to fetch.
+    type: str
+    choices: [auto, "on", "off"]
+    default: auto
+  peers:
+    description:
+      - Other nodes' web servers that have files, by path of the file. They are asked before the object store, in their order.
+      - Each has C(url), and C(patience_s), the seconds for which an absent file is waited for.
     type: dict
+  replaced_ok:
+    description:
+      - Whether the task may end without the files whose objects were replaced while it ran, naming them in RV(replaced).
+      - Otherwise it fails on them. In both cases everything else has come and is kept.
+    type: bool
+    default: false
+  supersedes:
+    description: Name of a revision whose unfinished staging is gone on with, because an object of it was replaced.
+    type: str
+  sources_file:
+    description: Path of a file on the node with the presigned addresses. Filled in by the action plugin, deleted when read.
+    type: path
   ca_pem:
     description: Text of O(ca_bundle). Filled in by the action plugin.
     type: str
@@ -146,6 +177,33 @@ summary:
     staged: {files: 2, bytes: 5974}
     keep: {files: 0, bytes: 0}
     derive: tp3
+moved:
+  description: Bytes that came from the object store and from other nodes, bytes that earlier runs had fetched, and how long it took.
+  returned: when files were fetched
+  type: dict
+  sample: {s3_bytes: 460082613480, peer_bytes: 0, resumed_bytes: 0, seconds: 402.1, mb_per_s: 1144.2}
+replaced:
+  description: Paths whose objects were replaced while the task ran.
+  returned: when there are any
+  type: list
+  elements: str
+  sample: [model-00017-of-00048.safetensors]
+expired:
+  description: Paths whose addresses expired. The action plugin signs new ones and goes on.
+  returned: when files were fetched
+  type: list
+  elements: str
+  sample: []
+reason:
+  description: What to tell about RV(replaced) and RV(expired).
+  returned: when there are any
+  type: str
+  sample: the object changed since it was planned
+needs_sources:
+  description: Whether there are files to fetch and no addresses were given.
+  returned: when nothing was done
+  type: bool
+  sample: true
 checks:
   description: C(checkpoint.revision), C(checkpoint.budget) and, on a node without awscrt, C(checkpoint.runtime).
   returned: with O(phase=budget)
@@ -215,12 +273,12 @@ def main() -> None:
         view.refuse()
         if module.check_mode or not view.staging.changed:
             module.exit_json(changed=view.staging.changed, diff=view.diff(), **view.runtime(), **result)
-        if not frontend.ready(view, module.params["wheel"]):
+        if view.needs_sources or not frontend.ready(view, module.params["wheel"]):
             module.exit_json(changed=False, **view.runtime(), **result)
         done = frontend.stage(request)
     except (HostError, ManifestError) as error:
         module.fail_json(msg=f"{module.params['node'] or 'this node'}: {error}")
-    module.exit_json(changed=True, diff=done.diff(), **done.result())
+    module.exit_json(changed=True, diff=done.seen.diff(), **done.result())
 
 
 if __name__ == "__main__":

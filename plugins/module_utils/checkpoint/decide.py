@@ -12,6 +12,7 @@ from typing import Literal
 from ..plan import Change, Plan
 from ..report.checks import Check
 from . import units
+from .journal import Begun
 from .manifest import File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
 from .tp_config import ConfigError, derived_text
@@ -63,6 +64,7 @@ class Survey:
     revision_exists: bool = False
     present: Mapping[str, Stat] = field(default_factory=dict)
     journal: Mapping[str, Entry] = field(default_factory=dict)
+    begun: Mapping[str, Begun] = field(default_factory=dict)
     staged: Mapping[str, Stat] = field(default_factory=dict)
     others: tuple[OtherRevision, ...] = ()
     leftovers: Mapping[str, int] = field(default_factory=dict)

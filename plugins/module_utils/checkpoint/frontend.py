@@ -11,24 +11,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..host import HostError, sync_directory
+from ..host import HostError, read_text, sync_directory
 from ..plan import Plan
 from . import manifest
 from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
 from .layout import Layout
-from .mover import Limits, Transfer
+from .mover import Transfer
 from .options import range_problems
+from .piece import Limits
+from .progress import Meter
+from .rate import Bucket
 from .receipt import Receipt, ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
-from .stage import Job, apply, locked
+from .source import Source, SourceError
+from .source import parse as parse_sources
+from .stage import Job, NeedsControllerError, adopt, apply, locked
 from .survey import look, read_receipt, tree
 
 
 @dataclass(frozen=True)
 class Request:
-    """The options of a staging. urls is secret and left out of the repr."""
+    """The options of a staging. sources: addresses by path, read once from the file that the controller sent."""
 
     manifest: manifest.Manifest
     layout: Layout
@@ -37,10 +42,13 @@ class Request:
     ceiling_percent: int
     tp: int
     workers: int
-    stall_timeout_s: int
     python_path: str
+    limits: Limits
+    part_size: int
+    rate_limit: int = 0
     ca_pem: str = ""
-    urls: Mapping[str, str] = field(default_factory=dict, repr=False)
+    supersedes: str = ""
+    sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
     def from_options(cls, options: Mapping[str, Any]) -> Request:
@@ -56,11 +64,30 @@ class Request:
             ceiling_percent=options["disk_ceiling_percent"],
             tp=options["tensor_parallel"],
             workers=options["workers"],
-            stall_timeout_s=options["stall_timeout_s"],
             python_path=options["python_path"],
+            limits=Limits(
+                connect=float(options["connect_timeout_s"]),
+                read=float(options["read_timeout_s"]),
+                stall=float(options["stall_timeout_s"]),
+            ),
+            part_size=options["part_mib"] << 20,
+            rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
-            urls=options["urls"] or {},
+            supersedes=options["supersedes"] or "",
+            sources=_sources(options["sources_file"]),
         )
+
+
+def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
+    """The addresses in this file. It is deleted when it has been read: signed addresses outlive no task."""
+    if not path:
+        return {}
+    text = read_text(Path(path))
+    Path(path).unlink(missing_ok=True)
+    try:
+        return parse_sources(text or "")
+    except SourceError as error:
+        raise HostError(str(error)) from error
 
 
 @dataclass(frozen=True)
@@ -75,6 +102,11 @@ class View:
     @property
     def needs_runtime(self) -> bool:
         return self.crc is None and any(step.file.algorithm in AWSCRT for step in self.staging.of("fetch"))
+
+    @property
+    def needs_sources(self) -> bool:
+        """Whether files have to be fetched and nobody has said from where."""
+        return bool(self.staging.of("fetch")) and not self.request.sources
 
     def plan(self) -> Plan:
         return plan_of(self.staging, str(self.request.layout.revision(self.request.manifest.revision)))
@@ -103,7 +135,8 @@ class View:
 
     def runtime(self) -> dict[str, Any]:
         architecture, python = machine()
-        return {"needs_runtime": self.needs_runtime, "machine": architecture, "python": python}
+        needs = {"needs_runtime": self.needs_runtime, "needs_sources": self.needs_sources}
+        return {**needs, "machine": architecture, "python": python}
 
     def result(self) -> dict[str, Any]:
         revision = self.request.manifest.revision
@@ -131,26 +164,50 @@ def ready(seen: View, wheel: str | None) -> bool:
     return True
 
 
-def stage(request: Request) -> View:
-    """Stage, one run at a time. Returns what was found to be done. Raises HostError."""
+@dataclass(frozen=True)
+class Staged:
+    """What was found to be done and what it took. needs: set when the controller has to help before it can be finished."""
+
+    seen: View
+    moved: Mapping[str, float]
+    needs: NeedsControllerError | None = None
+
+    def result(self) -> dict[str, Any]:
+        found = {**self.seen.result(), "moved": dict(self.moved)}
+        if self.needs:
+            found |= {"expired": self.needs.expired, "replaced": self.needs.changed, "reason": str(self.needs)}
+        return found
+
+
+def stage(request: Request) -> Staged:
+    """Stage, one run at a time. Raises HostError."""
     with locked(request.layout):
+        adopt(request.layout, request.supersedes or request.manifest.revision, request.manifest.revision)
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
-        limits = Limits(stall=float(request.stall_timeout_s))
-        apply(
-            Job(
-                layout=request.layout,
-                staging=seen.staging,
-                survey=seen.survey,
-                urls=request.urls,
-                tp=request.tp,
+        meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
+        job = Job(
+            layout=request.layout,
+            staging=seen.staging,
+            survey=seen.survey,
+            sources=request.sources,
+            tp=request.tp,
+            transfer=Transfer(
+                context=_trust(request.ca_pem),
+                limits=request.limits,
                 workers=request.workers,
+                part_size=request.part_size,
+                bucket=Bucket(request.rate_limit),
                 crc=seen.crc,
-                transfer=Transfer(context=_trust(request.ca_pem), limits=limits),
-            )
+            ),
+            meter=meter,
         )
-    return seen
+        try:
+            apply(job)
+        except NeedsControllerError as needs:
+            return Staged(seen, meter.numbers(), needs)
+    return Staged(seen, meter.numbers())
 
 
 def _trust(pem: str) -> ssl.SSLContext:

@@ -53,7 +53,10 @@ class Layout:
         return self.stagings / revision
 
     def journal(self, revision: str) -> Path:
-        return self.stagings / f"{revision}.journal.json"
+        return self.stagings / f"{revision}.journal"
+
+    def progress(self, revision: str) -> Path:
+        return self.stagings / f"{revision}.progress"
 
     @staticmethod
     def link_text(revision: str) -> str:

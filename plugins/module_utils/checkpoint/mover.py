@@ -1,251 +1,315 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Moves one object into one file: a presigned GET, the digest on the way, resumed after a broken connection."""
+"""Moves files from object store and peers into partial files: a bounded number of connections, parts of all files in one order.
+
+A file ends verified, durable and renamed, or in an error; parts that came stay in its partial file for the next run.
+"""
 
 from __future__ import annotations
 
-import errno
-import http.client
-import os
-import re
+import random
 import ssl
 import threading
-import time
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 from urllib.parse import urlsplit
 
-from . import units
-from .hashing import BUFFER, WINDOW, Hasher
-from .manifest import PARTIAL, File
+from .answers import AbsentError, MoveError, RangeIgnoredError, StoppedError
+from .hashing import Hasher, hasher
+from .http1 import BrokenError, Connection, TrustError
+from .journal import Journal
+from .moving import Moving, Task, Wanted
+from .parts import PART, Done, Part, expected_check, in_order
+from .piece import DamagedError, Lane, Limits, Patience, Piece, stalled
+from .progress import Meter
+from .rate import Bucket
 from .receipt import Entry
+from .runtime import Crc
+from .sink import Sink, disk_error
+from .source import Source
 
-
-class MoveError(Exception):
-    """This file did not arrive; the text says why and what to do. disk_full: no other file will fit either."""
-
-    def __init__(self, text: str, disk_full: bool = False) -> None:
-        super().__init__(text)
-        self.disk_full = disk_full
-
-
-class StoppedError(MoveError):
-    """This file was given up because another one had filled the disk."""
-
-
-class BrokenError(Exception):
-    """The connection or the store failed in a way that the next try may mend."""
-
-
-@dataclass(frozen=True)
-class Limits:
-    """Seconds. read: silence on one connection. stall: no byte of a file, over all its tries. Waits between tries double."""
-
-    read: float = 30.0
-    stall: float = 300.0
-    first_wait: float = 0.5
-    longest_wait: float = 15.0
+#: Failures after which a peer is not asked any more by any file of the run.
+_STRIKES = 2
 
 
 @dataclass(frozen=True)
 class Transfer:
-    """What all files of a run share. sleep and clock are there to be replaced in tests."""
+    """What all files of a run share. sleep and chance are there to be replaced in tests."""
 
     context: ssl.SSLContext | None = None
     limits: Limits = field(default_factory=Limits)
+    workers: int = 8
+    part_size: int = PART
+    direct: bool = True
+    bucket: Bucket = field(default_factory=Bucket)
+    crc: Crc | None = None
     stop: threading.Event = field(default_factory=threading.Event)
-    clock: Callable[[], float] = time.monotonic
-    sleep: Callable[[float], None] = time.sleep
+    sleep: Callable[[float], None] | None = None
+    chance: Callable[[], float] = random.random
+
+    @property
+    def check(self) -> str:
+        """Algorithm of the checksums of parts."""
+        return "crc64nvme" if self.crc else "crc32"
 
 
-def move(file: File, url: str, target: Path, new_hasher: Callable[[], Hasher], transfer: Transfer) -> Entry:
-    """Fetch file from url to target, verified and durable. Raises MoveError; no partial file stays behind."""
-    partial = target.with_name(target.name + PARTIAL)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with _Sink(partial, file, new_hasher, transfer.clock) as sink:
-            _fill(file, url, sink, transfer)
-            sink.finish()
-        partial.replace(target)
-        return Entry(file.path, file.size, file.digest, target.stat().st_mtime_ns)
-    except OSError as error:
-        raise _disk_error(partial, file, error) from error
-    finally:
-        partial.unlink(missing_ok=True)
+@dataclass(frozen=True)
+class Outcome:
+    """By path. What failed may be an ExpiredError or a ChangedError, which the controller can mend."""
+
+    entries: dict[str, Entry]
+    failures: dict[str, MoveError]
 
 
-def _disk_error(path: Path, file: File, error: OSError) -> MoveError:
-    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-    cure = f"; {units.human(file.size)} were wanted: free space and run again" if full else ""
-    return MoveError(f"cannot write {path}: {error.strerror}{cure}", disk_full=full)
+class Mover:
+    """One run over some files."""
 
+    def __init__(self, transfer: Transfer, journal: Journal, meter: Meter) -> None:
+        self._transfer, self._journal, self._meter = transfer, journal, meter
+        self._limits, self._clock = transfer.limits, transfer.limits.clock
+        self._sleep = transfer.sleep or self._wait
+        self._ready = threading.Condition()
+        self._movings: list[Moving] = []
+        self._open: list[Moving] = []
+        self._dead: set[str] = set()
+        self._strikes: dict[str, int] = {}
 
-class _Sink:
-    """The partial file: preallocated, hashed as it fills, its pages dropped behind the writes."""
+    def run(self, files: Iterable[Wanted]) -> Outcome:
+        """Fetch all files; an error of one does not end the others, except for a full disk."""
+        wanted = {one.file.path: one for one in files}
+        order = in_order((one.file for one in wanted.values()), self._transfer.part_size)
+        self._movings = [self._moving(wanted[file.path]) for file in order]
+        self._open = list(self._movings)
+        with ThreadPoolExecutor(max_workers=self._transfer.workers) as pool:
+            for future in [pool.submit(self._work) for _index in range(self._transfer.workers)]:
+                future.result()
+        return Outcome(
+            {moving.file.path: moving.entry for moving in self._movings if moving.entry},
+            {moving.file.path: moving.error for moving in self._movings if moving.error},
+        )
 
-    def __init__(self, path: Path, file: File, new_hasher: Callable[[], Hasher], clock: Callable[[], float]) -> None:
-        self._path, self._file, self._new_hasher, self._clock = path, file, new_hasher, clock
-        self._descriptor = -1
-        self._durable = 0
-        self._hasher = new_hasher()
-        self.offset = 0
-        self.moved_at = clock()
+    def _moving(self, wanted: Wanted) -> Moving:
+        moving = Moving(wanted, self._chain(wanted), self._transfer.part_size)
+        self._meter.resumed(wanted.file.size - moving.left)
+        return moving
 
-    def __enter__(self) -> _Sink:
-        self._descriptor = os.open(self._path, os.O_CREAT | os.O_TRUNC | os.O_WRONLY, 0o644)
-        os.fchmod(self._descriptor, 0o644)
-        if self._file.size:
-            os.posix_fallocate(self._descriptor, 0, self._file.size)
-        return self
+    def _chain(self, wanted: Wanted) -> Hasher | None:
+        if wanted.file.algorithm in ("etag", self._transfer.check):
+            return None
+        return hasher(wanted.file.digest, self._transfer.crc, wanted.file.size)
 
-    def __exit__(self, *_exception: object) -> None:
-        os.close(self._descriptor)
+    def _wait(self, seconds: float) -> None:
+        self._transfer.stop.wait(seconds)
 
-    def write(self, data: memoryview) -> None:
-        """Append; an error of the disk is told apart here from one of the network, both being OSError."""
+    # --- workers ------------------------------------------------------------------------------------------------------
+
+    def _work(self) -> None:
+        lane = Lane(self._connect)
         try:
-            done = 0
-            while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], self.offset + done)
-            self.offset += done
-            if self.offset - self._durable >= WINDOW:
-                os.fdatasync(self._descriptor)
-                os.posix_fadvise(self._descriptor, self._durable, self.offset - self._durable, os.POSIX_FADV_DONTNEED)
-                self._durable = self.offset
-        except OSError as error:
-            raise _disk_error(self._path, self._file, error) from error
-        self._hasher.update(data)
-        self.moved_at = self._clock()
+            while (claimed := self._next()) is not None:
+                self._do(lane, *claimed)
+        finally:
+            lane.close()
 
-    def restart(self) -> None:
-        """Begin again: the server sends the whole object."""
-        self.offset = self._durable = 0
-        self._hasher = self._new_hasher()
+    def _connect(self, source: Source) -> Connection:
+        return Connection(urlsplit(source.url), self._transfer.context, self._limits.connect, self._limits.read)
 
-    def finish(self) -> None:
-        os.fsync(self._descriptor)
-        os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        got = self._hasher.digest()
-        if got != self._file.digest:
-            raise MoveError(
-                f"expected {self._file.digest}, got {got}; the bytes were thrown away. Run again; if it stays so, the "
-                "object is damaged in the store: upload it anew"
-            )
+    def _next(self) -> tuple[Moving, Task] | None:
+        """The next thing to do; waits while others may still give something. None: all is done."""
+        with self._ready:
+            while True:
+                self._open = [moving for moving in self._open if not moving.over]
+                now = self._clock()
+                for moving in self._open:
+                    task = moving.claim(now)
+                    if task:
+                        return moving, task
+                if not self._open:
+                    self._ready.notify_all()
+                    return None
+                self._ready.wait(0.2)
 
-
-def _fill(file: File, url: str, sink: _Sink, transfer: Transfer) -> None:
-    """Streams until the file is whole, over as many connections as it takes."""
-    limits = transfer.limits
-    wait = limits.first_wait
-    while sink.offset < file.size:
-        before = sink.offset
-        _go_on(file, sink, transfer.stop)
+    def _do(self, lane: Lane, moving: Moving, task: Task) -> None:
+        error: MoveError | None = MoveError("it was given up by a fault of the program; see the error of the task")
         try:
-            _stream(file, url, sink, transfer)
-        except BrokenError as broken:
-            silent = transfer.clock() - sink.moved_at
-            if silent + wait > limits.stall:
-                raise MoveError(
-                    f"no byte arrived for {silent:.0f} s (limit {limits.stall:.0f} s), stopped at {sink.offset} of "
-                    f"{file.size} bytes; last: {broken}. Check the store and the way to it, then run again"
-                ) from broken
-            wait = limits.first_wait if sink.offset > before else min(2 * wait, limits.longest_wait)
-            transfer.sleep(wait)
+            sink = self._sink(moving)
+            actions = {"fetch": self._fetch, "check": self._check, "hash": self._hash, "finish": self._finish}
+            actions[task.kind](lane, moving, sink, task.part)
+            error = None
+        except MoveError as failed:
+            error = failed
+        except OSError as failed:
+            error = disk_error(moving.wanted.partial, moving.file.size, failed)
+        finally:
+            if error and error.disk_full:
+                self._transfer.stop.set()
+            with self._ready:
+                moving.error = moving.error or error
+                moving.returned()
+                if moving.over and moving.sink:
+                    moving.sink.close()
+                self._ready.notify_all()
 
+    def _sink(self, moving: Moving) -> Sink:
+        """The partial file, opened by the first who needs it."""
+        with moving.opening:
+            if moving.sink is None:
+                moving.wanted.target.parent.mkdir(parents=True, exist_ok=True)
+                moving.sink = Sink(moving.wanted.partial, moving.file.size, self._transfer.direct and not moving.hasher)
+                moving.moved_at = self._clock()
+                if not moving.resumed:
+                    self._journal.begin(moving.file, self._transfer.check)
+            return moving.sink
 
-def _stream(file: File, url: str, sink: _Sink, transfer: Transfer) -> None:
-    """One request, from where the sink stands."""
-    parts = urlsplit(url)
-    host, port = parts.hostname or "", parts.port
-    connection = (
-        http.client.HTTPSConnection(host, port, timeout=transfer.limits.read, context=transfer.context)
-        if parts.scheme == "https"
-        else http.client.HTTPConnection(host, port, timeout=transfer.limits.read)
-    )
-    try:
-        headers = {"If-Match": file.etag} if file.etag else {}
-        if sink.offset:
-            headers["Range"] = f"bytes={sink.offset}-"
-        connection.request("GET", f"{parts.path}?{parts.query}" if parts.query else parts.path, headers=headers)
-        response = connection.getresponse()
-        _judge(file, response, sink)
-        _pour(file, response, sink, transfer.stop)
-    except ssl.SSLCertVerificationError as error:
+    def _crc(self) -> Crc:
+        return self._transfer.crc or zlib.crc32
+
+    # --- tasks --------------------------------------------------------------------------------------------------------
+
+    def _check(self, lane: Lane, moving: Moving, sink: Sink, part: Part) -> None:
+        """Read a part back that was written before the machine went down."""
+        value = 0
+        for view in sink.pieces(lane.view, part.offset, part.length):
+            value = self._crc()(view, value)
+        sink.release(part.offset, part.length)
+        with self._ready:
+            good = moving.checked(part, value)
+        if good:
+            self._journal.part(moving.file.path, Done(part, value))
+        else:
+            self._meter.lost(part.length)
+        moving.moved_at = self._clock()
+
+    def _hash(self, lane: Lane, moving: Moving, sink: Sink, part: Part) -> None:
+        for view in sink.pieces(lane.view, part.offset, part.length):
+            if moving.hasher:
+                moving.hasher.update(view)
+        sink.release(part.offset, part.length)
+        with self._ready:
+            moving.hashed(part)
+
+    def _finish(self, _lane: Lane, moving: Moving, sink: Sink, _part: Part) -> None:
+        """Verify, make durable, write the journal's line, rename."""
+        file = moving.file
+        digest = moving.digest(self._transfer.check)
+        if digest != file.digest:
+            return self._wrong(moving, digest)
+        sink.finish()
+        entry = Entry(file.path, file.size, file.digest, sink.mtime_ns())
+        self._journal.file(entry)
+        moving.wanted.partial.replace(moving.wanted.target)
+        self._meter.file()
+        with self._ready:
+            moving.entry = entry
+        return None
+
+    def _wrong(self, moving: Moving, digest: str) -> None:
+        self._journal.begin(moving.file, self._transfer.check)
+        if moving.from_peers:
+            with self._ready:
+                self._dead.update(urlsplit(url).netloc for url in moving.from_peers.values())
+                self._meter.lost(moving.distrust(self._chain(moving.wanted)))
+            for done in moving.done.values():
+                self._journal.part(moving.file.path, done)
+            return
+        moving.wanted.partial.unlink(missing_ok=True)
         raise MoveError(
-            f"the certificate of {parts.netloc} is not trusted ({error.verify_message}); "
-            "name its authority in ca_bundle (checkpoint_ca_bundle)"
-        ) from error
-    except (OSError, http.client.HTTPException) as error:
-        raise BrokenError(f"{parts.netloc}: {_said(error)}") from error
-    finally:
-        connection.close()
-
-
-def _said(error: Exception) -> str:
-    return str(error) or type(error).__name__
-
-
-def _pour(file: File, response: http.client.HTTPResponse, sink: _Sink, stop: threading.Event) -> None:
-    view = memoryview(bytearray(BUFFER))
-    while sink.offset < file.size:
-        _go_on(file, sink, stop)
-        count = response.readinto(view[: min(BUFFER, file.size - sink.offset)])
-        if not count:
-            raise BrokenError(f"connection closed at {sink.offset} of {file.size} bytes")
-        sink.write(view[:count])
-
-
-def _go_on(file: File, sink: _Sink, stop: threading.Event) -> None:
-    if stop.is_set():
-        raise StoppedError(f"stopped at {sink.offset} of {file.size} bytes, because the disk is full")
-
-
-def _judge(file: File, response: http.client.HTTPResponse, sink: _Sink) -> None:
-    """Whether this answer brings the bytes that were asked for. Raises MoveError or BrokenError."""
-    status = response.status
-    if status not in (200, 206):
-        raise _refusal(status, _error_code(response))
-    etag = response.getheader("ETag")
-    if file.etag and etag and etag.strip('"') != file.etag.strip('"'):
-        raise MoveError(_changed(f"its ETag was {file.etag} and is {etag}"))
-    if status == 200:
-        if sink.offset:
-            sink.restart()
-        length = response.getheader("Content-Length")
-        if length is not None and int(length) != file.size:
-            raise MoveError(_changed(f"it had {file.size} bytes and has {length}"))
-    else:
-        content_range = response.getheader("Content-Range") or ""
-        if not re.fullmatch(rf"bytes {sink.offset}-{file.size - 1}/{file.size}", content_range):
-            raise BrokenError(
-                f"asked for bytes {sink.offset}-{file.size - 1}/{file.size}, the store sent {content_range!r}"
-            )
-
-
-def _refusal(status: int, code: str) -> Exception:
-    if status == 412:
-        return MoveError(_changed("the store no longer has that ETag"))
-    if status == 403:
-        return MoveError(
-            f"the store refused the signed address (403 {code}); it may have expired (option url_expiry_s) or the key "
-            "lost its right to read. Run again: addresses are signed anew and finished files are kept"
+            f"expected {moving.file.digest}, got {digest}; the bytes were thrown away. Run again; if it stays so, the "
+            "object is damaged in the store: upload it anew"
         )
-    if status == 404:
-        return MoveError(
-            f"the object is gone (404 {code}); it was there when the run was planned. Upload it, run again"
-        )
-    if status in (408, 416, 429) or status >= 500:
-        return BrokenError(f"the store answered {status} {code}".strip())
-    return MoveError(f"the store answered {status} {code}; expected 200 or 206")
+
+    def _fetch(self, lane: Lane, moving: Moving, sink: Sink, part: Part) -> None:
+        """One part, over as many tries and sources as it takes."""
+        piece = Piece(moving.file, part, expected_check(moving.file, part) if self._transfer.crc else None, self._crc())
+        waits = Patience(self._limits.first_wait, self._limits.longest_wait, self._transfer.chance)
+        odd = 0
+        while True:
+            source = self._source(moving)
+            self._meter.lost(piece.begin_from(source))
+            before = piece.taken
+            try:
+                self._pull(lane, moving, piece, source, sink)
+                return
+            except (BrokenError, TrustError, MoveError) as error:
+                mine = isinstance(error, StoppedError) or getattr(error, "disk_full", False)
+                if source.kind == "peer" and not mine:
+                    if self._put_off(moving, source, error, part, piece):
+                        return
+                    continue
+                odd += isinstance(error, (DamagedError, RangeIgnoredError))
+                self._judge(moving, piece, error, odd)
+                self._sleep(waits.next_wait(piece.taken > before))
+
+    def _pull(self, lane: Lane, moving: Moving, piece: Piece, source: Source, sink: Sink) -> None:
+        def took(count: int) -> None:
+            moving.moved_at = self._clock()
+            self._meter.moved(source.kind, count)
+            self._transfer.bucket.took(count)
+            self._go_on(moving)
+
+        self._go_on(moving)
+        try:
+            piece.pull(lane, source, sink, self._transfer.bucket.slice, took)
+            piece.verify()
+        except DamagedError:
+            self._meter.lost(piece.taken)
+            piece.restart()
+            raise
+        except BrokenError:
+            lane.drop(source)
+            raise
+        if not moving.hasher:
+            sink.release(piece.part.offset, piece.part.length)
+        done = Done(piece.part, piece.check)
+        self._journal.part(moving.file.path, done)
+        with self._ready:
+            moving.fetched(done, source)
+
+    def _go_on(self, moving: Moving) -> None:
+        if self._transfer.stop.is_set():
+            raise StoppedError("stopped, because the disk is full")
+        if moving.error:
+            raise StoppedError("stopped, because another part of it failed")
+
+    def _source(self, moving: Moving) -> Source:
+        with self._ready:
+            source = moving.source(self._dead)
+        if source is None:
+            raise MoveError("no address was given for it; run the task through its action plugin, not the bare module")
+        return source
+
+    def _judge(self, moving: Moving, piece: Piece, error: Exception, odd: int) -> None:
+        """Whether the store is to be asked again. Raises MoveError when not."""
+        if isinstance(error, MoveError):
+            raise error
+        if isinstance(error, TrustError) or odd >= self._limits.tries:
+            raise MoveError(f"{error}. {_ODD.get(type(error), '')}".strip()) from error
+        silent = self._clock() - moving.moved_at
+        if silent > self._limits.stall:
+            raise stalled(self._limits, silent, piece, error) from error
+
+    def _put_off(self, moving: Moving, source: Source, error: Exception, part: Part, piece: Piece) -> bool:
+        """A peer did not give the part: whether it is to be asked later. Otherwise it is not asked again for this file."""
+        absent = isinstance(error, AbsentError) or (isinstance(error, BrokenError) and not piece.taken)
+        now = self._clock()
+        with self._ready:
+            since = moving.waiting_since.setdefault(source.url, now)
+            if absent and now - since < source.patience_s:
+                moving.put_back(part, now + min(1.0, source.patience_s / 20))
+                return True
+            moving.given_up.add(source.url)
+            moving.moved_at = now
+            if not isinstance(error, AbsentError):
+                self._strikes[source.place] = self._strikes.get(source.place, 0) + 1
+                if self._strikes[source.place] >= _STRIKES:
+                    self._dead.add(source.place)
+        return False
 
 
-def _changed(how: str) -> str:
-    return f"the object changed since it was planned: {how}. Run again, which plans anew"
-
-
-def _error_code(response: http.client.HTTPResponse) -> str:
-    """The code in an S3 error document: never the document itself, which repeats parts of the signed request."""
-    match = re.search(rb"<Code>([A-Za-z0-9]{1,64})</Code>", response.read(8192))
-    return match.group(1).decode() if match else ""
+_ODD: dict[type, str] = {
+    DamagedError: "It stays so: the object is damaged in the store, or something on the way changes it. Upload it anew",
+    RangeIgnoredError: "It stays so: something between store and node does not know ranges; take it out of the way",
+}

@@ -66,13 +66,22 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "url_expiry_s": {"type": "int", "default": 86400},
     "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
     "wheel_dir": {"type": "path"},
-    "urls": {"type": "dict", "no_log": True},
+    "part_mib": {"type": "int", "default": 32},
+    "rate_limit": {"type": "int", "default": 0},
+    "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
+    "peers": {"type": "dict"},
+    "sources_file": {"type": "path"},
+    "supersedes": {"type": "str"},
+    "replaced_ok": {"type": "bool", "default": False},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
 }
 
 #: What only the controller needs; it never reaches a node.
-CONTROLLER_ONLY = frozenset({*S3_OPTIONS, "url_expiry_s", "wheel_dir"})
+CONTROLLER_ONLY = frozenset({*S3_OPTIONS, "url_expiry_s", "wheel_dir", "progress", "peers", "replaced_ok"}) - {
+    "connect_timeout_s",
+    "read_timeout_s",
+}
 
 PAIRS = [("access_key", "secret_key")]
 
@@ -89,6 +98,8 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "upload_part_mib": (16, 4096),
         "connect_timeout_s": (1, 3600),
         "read_timeout_s": (1, 3600),
+        "part_mib": (8, 64),
+        "rate_limit": (0, 1 << 40),
     }
     return [
         f"option {name} is {options[name]}, allowed are {low} to {high}"

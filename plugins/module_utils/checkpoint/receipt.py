@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a node remembers of the files it holds: the receipt of a complete revision, the journal of one on its way."""
+"""What a node remembers of the files it holds: the receipt of a complete revision."""
 
 from __future__ import annotations
 
@@ -119,19 +119,6 @@ def parse(text: str, where: str) -> Receipt:
             f"{where} is not a receipt of gb10.ring ({type(error).__name__}: {error}); "
             "move it away and stage the revision again, which keeps nothing of it"
         ) from error
-
-
-def render_journal(entries: Mapping[str, Entry]) -> str:
-    return json.dumps({"files": [asdict(entry) for entry in entries.values()]}, indent=1) + "\n"
-
-
-def parse_journal(text: str) -> dict[str, Entry]:
-    """The finished files in this journal; one that cannot be read holds none, so the files are fetched again."""
-    try:
-        entries = [_entry(item) for item in json.loads(text)["files"]]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        return {}
-    return {entry.path: entry for entry in entries}
 
 
 def _entry(item: Mapping[str, Any]) -> Entry:

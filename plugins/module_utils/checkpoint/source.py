@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
 Kind = Literal["s3", "peer"]
 
@@ -28,6 +29,11 @@ class Source:
     url: str = field(repr=False)
     kind: Kind = "s3"
     patience_s: float = 0.0
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return urlsplit(self.url).netloc
 
 
 def render(sources: Mapping[str, Iterable[Source]]) -> str:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import contextlib
 import fcntl
 import os
@@ -17,28 +16,43 @@ from pathlib import Path
 
 from ..host import HostError, sync_directory, write_text
 from . import units
+from .answers import ChangedError, ExpiredError, MoveError, StoppedError
 from .decide import CONFIG, Staging, Step, Survey
-from .hashing import Standard, hasher
+from .hashing import Standard
+from .journal import Journal
 from .layout import Layout
-from .mover import MoveError, StoppedError, Transfer, move
-from .receipt import Derived, Entry, Receipt, render, render_journal
-from .runtime import Crc
+from .manifest import PARTIAL
+from .mover import Mover, Transfer
+from .moving import Wanted
+from .progress import Meter, Reporter
+from .receipt import Derived, Entry, Receipt, render
+from .source import Source
 from .survey import tree
 from .tp_config import ConfigError, derived_text
 
 
+class NeedsControllerError(Exception):
+    """All that can be done here is done. expired: paths that need new addresses. changed: objects that were replaced.
+
+    Its text is what to tell when the controller cannot help.
+    """
+
+    def __init__(self, text: str, expired: list[str], changed: list[str]) -> None:
+        super().__init__(text)
+        self.expired, self.changed = expired, changed
+
+
 @dataclass(frozen=True)
 class Job:
-    """One staging on this node. urls: a presigned GET address by path. tp: 0 leaves config.json as it came."""
+    """One staging on this node. sources: addresses by path. tp: 0 leaves config.json as it came."""
 
     layout: Layout
     staging: Staging
     survey: Survey
-    urls: Mapping[str, str]
+    sources: Mapping[str, tuple[Source, ...]]
     tp: int = 0
-    workers: int = 8
-    crc: Crc | None = None
     transfer: Transfer = field(default_factory=Transfer)
+    meter: Meter = field(default_factory=Meter)
 
     @property
     def directory(self) -> Path:
@@ -47,6 +61,28 @@ class Job:
     @property
     def revision(self) -> Path:
         return self.layout.revision(self.staging.manifest.revision)
+
+    def wanted(self, step: Step) -> Wanted:
+        """The file of this step, with the parts of it that an earlier run fetched."""
+        begun = self.survey.begun.get(step.file.path)
+        known = begun if begun and step.file.path in self.resumable() else None
+        return Wanted(
+            step.file,
+            self.sources.get(step.file.path, ()),
+            self.directory / step.file.path,
+            trusted=known.trusted if known else (),
+            doubtful=known.doubtful if known else (),
+        )
+
+    def resumable(self) -> frozenset[str]:
+        """Paths whose partial file is that of the wanted file."""
+        found = []
+        for step in self.staging.of("fetch"):
+            begun = self.survey.begun.get(step.file.path)
+            stat = self.survey.staged.get(step.file.path + PARTIAL)
+            if begun and stat and stat.size >= step.file.size and begun.fits(step.file, self.transfer.check):
+                found.append(step.file.path)
+        return frozenset(found)
 
 
 @contextlib.contextmanager
@@ -63,30 +99,53 @@ def locked(layout: Layout) -> Iterator[None]:
         yield
 
 
+def adopt(layout: Layout, old: str, new: str) -> None:
+    """Go on with the staging of a revision that a replaced object made another one: all its other files are the same."""
+    if old == new or not layout.staging(old).is_dir() or layout.staging(new).exists():
+        return
+    if layout.journal(old).exists():
+        layout.journal(old).replace(layout.journal(new))
+    layout.staging(old).rename(layout.staging(new))
+
+
 def apply(job: Job) -> Receipt:
-    """Do everything that the staging says and write the receipt. Raises HostError; finished files stay in the journal."""
-    _prepare(job)
-    journal = {step.file.path: job.survey.journal[step.file.path] for step in job.staging.of("staged")}
-    _link(job, journal)
-    _fetch(job, journal)
-    return _commit(job, journal)
+    """Do everything that the staging says and write the receipt.
+
+    Raises HostError and NeedsControllerError; what has come stays, and is in the journal.
+    """
+    try:
+        _prepare(job)
+        finished = {step.file.path: job.survey.journal[step.file.path] for step in job.staging.of("staged")}
+        with contextlib.closing(Journal(job.layout.journal(job.staging.manifest.revision))) as journal:
+            _link(job, journal, finished)
+            with Reporter(job.meter, job.layout.progress(job.staging.manifest.revision), journal.sync):
+                _fetch(job, journal, finished)
+    except OSError as error:
+        raise HostError(
+            f"cannot stage into {job.directory}: {error.strerror or error}; what has come is kept, run again after the cure"
+        ) from error
+    return _commit(job, finished)
 
 
 def _prepare(job: Job) -> None:
-    """A staging directory that holds the finished files of an earlier run and nothing else."""
+    """A staging directory that holds what an earlier run fetched of these files and nothing else."""
     if job.survey.receipt is None and job.revision.is_dir():
         job.revision.rename(job.directory)
     job.directory.mkdir(parents=True, exist_ok=True)
     finished = {step.file.path for step in job.staging.of("staged")}
+    partial = {path + PARTIAL for path in job.resumable()}
     for path in tree(job.directory):
-        if path not in finished:
+        name = path.removesuffix(PARTIAL)
+        if path != name and name in finished and not (job.directory / name).exists():
+            (job.directory / path).replace(job.directory / name)
+        elif path not in finished and path not in partial:
             (job.directory / path).unlink()
     for place, _directories, _names in os.walk(job.directory, topdown=False):
         if Path(place) != job.directory and not any(Path(place).iterdir()):
             Path(place).rmdir()
 
 
-def _link(job: Job, journal: dict[str, Entry]) -> None:
+def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
     for step in job.staging.of("link"):
         source, target = job.layout.revisions / step.source, job.directory / step.file.path
         try:
@@ -94,53 +153,35 @@ def _link(job: Job, journal: dict[str, Entry]) -> None:
             os.link(source, target)
         except OSError as error:
             raise HostError(f"cannot link {target} to {source}: {error.strerror}") from error
-        journal[step.file.path] = Entry(step.file.path, step.file.size, step.file.digest, target.stat().st_mtime_ns)
-    if job.staging.of("link"):
-        _write_journal(job, journal)
+        entry = Entry(step.file.path, step.file.size, step.file.digest, target.stat().st_mtime_ns)
+        journal.file(entry)
+        finished[step.file.path] = entry
 
 
-def _fetch(job: Job, journal: dict[str, Entry]) -> None:
+def _fetch(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
     """All transfers. config.json goes first, so that one that cannot be derived from is known before hours of transfer."""
     config = [step for step in job.staging.of("fetch") if step.file.path == CONFIG and job.staging.derive]
     others = [step for step in job.staging.of("fetch") if step not in config]
-    _transfers(job, config, journal)
-    if job.staging.derive and CONFIG in journal:
+    _transfers(job, config, journal, finished)
+    if job.staging.derive and CONFIG in finished:
         _derived_config(job, _read(job.directory / CONFIG))
-    # The longest first: two of the real files are 101 GB, and one that starts last decides when the run ends.
-    _transfers(job, sorted(others, key=lambda step: -step.file.size), journal)
+    _transfers(job, others, journal, finished)
 
 
-def _transfers(job: Job, steps: list[Step], journal: dict[str, Entry]) -> None:
-    failures: dict[str, MoveError] = {}
-    with concurrent.futures.ThreadPoolExecutor(max_workers=job.workers) as pool:
-        futures = {pool.submit(_transfer, job, step): step.file.path for step in steps}
-        for future in concurrent.futures.as_completed(futures):
-            try:
-                entry = future.result()
-            except MoveError as error:
-                failures[futures[future]] = error
-                if error.disk_full:
-                    job.transfer.stop.set()
-            else:
-                journal[entry.path] = entry
-                _write_journal(job, journal)
-    if failures:
-        raise HostError(_failure_text(job, failures, len(journal)))
-
-
-def _transfer(job: Job, step: Step) -> Entry:
-    url = job.urls.get(step.file.path)
-    if not url:
-        raise MoveError("no address was signed for it; run the task through its action plugin, not the bare module")
-    entry = move(
-        step.file,
-        url,
-        job.directory / step.file.path,
-        lambda: hasher(step.file.digest, job.crc, step.file.size),
-        job.transfer,
-    )
-    sync_directory((job.directory / step.file.path).parent)
-    return entry
+def _transfers(job: Job, steps: list[Step], journal: Journal, finished: dict[str, Entry]) -> None:
+    if not steps:
+        return
+    outcome = Mover(job.transfer, journal, job.meter).run(job.wanted(step) for step in steps)
+    finished.update(outcome.entries)
+    failures = outcome.failures
+    if not failures:
+        return
+    text = _failure_text(job, failures, len(finished))
+    expired = sorted(path for path, error in failures.items() if isinstance(error, ExpiredError))
+    changed = sorted(path for path, error in failures.items() if isinstance(error, ChangedError))
+    if len(expired) + len(changed) == len(failures):
+        raise NeedsControllerError(text, expired, changed)
+    raise HostError(text)
 
 
 def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str:
@@ -151,12 +192,9 @@ def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str
         lines.append(f"and {len(failures) - len(named)} more, stopped for that")
     return (
         f"{len(failures)} of {units.files(len(manifest.files))} of {manifest.name} revision {manifest.revision} "
-        f"did not arrive; {units.files(kept)} fetched so far are kept for the next run.\n" + "\n".join(lines)
+        f"did not arrive; {units.files(kept)} fetched so far are kept for the next run, and parts of others.\n"
+        + "\n".join(lines)
     )
-
-
-def _write_journal(job: Job, journal: Mapping[str, Entry]) -> None:
-    write_text(job.layout.journal(job.staging.manifest.revision), render_journal(journal))
 
 
 # --- commit -------------------------------------------------------------------------------------------------------

@@ -6,12 +6,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 from ..host import HostError, read_text
+from . import journal
 from .decide import CONFIG, Disk, OtherRevision, Survey
 from .layout import Layout
-from .receipt import Receipt, ReceiptError, Stat, parse, parse_journal
+from .manifest import PARTIAL
+from .receipt import Entry, Receipt, ReceiptError, Stat, parse
 
 
 def look(layout: Layout, revision: str) -> Survey:
@@ -23,7 +26,7 @@ def look(layout: Layout, revision: str) -> Survey:
     except ReceiptError as error:
         problem = str(error)
     directory = layout.revision(revision)
-    journal = parse_journal(read_text(layout.journal(revision)) or "")
+    record = journal.parse(read_text(layout.journal(revision)) or "", journal.boot_id())
     staging = layout.staging(revision)
     # A run that was killed between its last rename and the receipt left a whole, unrecorded revision.
     staged = staging if staging.is_dir() or receipt else directory
@@ -32,8 +35,9 @@ def look(layout: Layout, revision: str) -> Survey:
         receipt=receipt,
         revision_exists=directory.is_dir(),
         present=tree(directory),
-        journal=journal,
-        staged=tree(staged) if journal or staging.is_dir() else {},
+        journal=record.files,
+        begun=record.begun,
+        staged=renamed(tree(staged), record.files) if record.files or staging.is_dir() else {},
         others=tuple(
             OtherRevision(other, tree(layout.revision(other.revision)))
             for other in receipts(layout)
@@ -44,6 +48,14 @@ def look(layout: Layout, revision: str) -> Survey:
         config_text=read_text(directory / CONFIG) if receipt else None,
         problem=problem,
     )
+
+
+def renamed(found: dict[str, Stat], finished: Mapping[str, Entry]) -> dict[str, Stat]:
+    """A file that was finished and lacks nothing but its last rename counts under its own name."""
+    for path, entry in finished.items():
+        if path not in found and entry.matches(found.get(path + PARTIAL)):
+            found[path] = found.pop(path + PARTIAL)
+    return found
 
 
 def read_receipt(layout: Layout, revision: str) -> Receipt | None:

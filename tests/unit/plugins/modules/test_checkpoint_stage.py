@@ -11,7 +11,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, inspection, manifest
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, inspection, manifest, source
 from ansible_collections.gb10.ring.plugins.modules import checkpoint_info, checkpoint_stage
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
 
@@ -40,7 +40,11 @@ def call(capsys, module, arguments):
 
 def run(capsys, store, root, **more):
     arguments = {"plan": plan(store), "root": str(root), "node": "spark1", "disk_ceiling_percent": 100}
-    return call(capsys, checkpoint_stage, {**arguments, "urls": store.urls(), **more})
+    if more.get("phase") != "budget" and "_ansible_check_mode" not in more:
+        sources = root.parent / f"{root.name}.sources"
+        sources.write_text(source.render(store.sources()))
+        arguments["sources_file"] = str(sources)
+    return call(capsys, checkpoint_stage, {**arguments, **more})
 
 
 def look(capsys, root, **more):
@@ -81,6 +85,38 @@ def test_a_node_without_awscrt_asks_for_it_first(capsys, store, tmp_path, monkey
     assert store.seen == []
     sent = run(capsys, store, tmp_path, wheel=str(tmp_path / "missing.whl"))
     assert sent["failed"] and "cannot unpack awscrt" in sent["msg"]
+
+
+def test_without_addresses_it_asks_for_them_and_does_nothing(capsys, store, tmp_path):
+    result = run(capsys, store, tmp_path, sources_file=None)
+    assert result["needs_sources"] and not result["changed"] and store.seen == []
+    assert result["summary"]["fetch"] == {"files": 2, "bytes": 75_000}
+    run(capsys, store, tmp_path)
+    again = run(capsys, store, tmp_path, sources_file=None)
+    assert not again["changed"] and not again["needs_sources"]
+
+
+def test_the_file_with_the_addresses_is_gone_and_the_result_has_the_numbers(capsys, store, tmp_path):
+    root = tmp_path / "root"
+    moved = run(capsys, store, root)["moved"]
+    assert (moved["s3_bytes"], moved["peer_bytes"], moved["resumed_bytes"]) == (75_000, 0, 0)
+    assert [path.name for path in tmp_path.iterdir()] == ["root"]
+    assert b"signature" not in b"".join(path.read_bytes() for path in root.rglob("*") if path.is_file())
+
+
+def test_expired_addresses_and_replaced_objects_are_for_the_controller(capsys, store, tmp_path):
+    store.faults["a"] = [object_server.expired]
+    first = run(capsys, store, tmp_path)
+    assert (first["expired"], first["replaced"], first["changed"]) == (["a"], [], True)
+    assert first["moved"]["s3_bytes"] == 70_000 and "expired" in first["reason"]
+    store.seen.clear()
+    store.etags["a"] = '"another"'
+    arguments = {
+        "plan": {**plan(store), "files": [{**row, "etag": f'"etag-of-{row["path"]}"'} for row in plan(store)["files"]]}
+    }
+    second = run(capsys, store, tmp_path, **arguments)
+    assert (second["expired"], second["replaced"]) == ([], ["a"])
+    assert [path for path, _headers in store.seen] == ["a"]
 
 
 def test_failures_do_not_show_the_addresses(capsys, store, tmp_path):

@@ -50,16 +50,6 @@ def test_a_receipt_that_cannot_be_read_is_named(text):
         receipt.parse(text, "/x/r1.json")
 
 
-def test_a_journal_survives_the_disk():
-    entries = {"a": Entry("a", 10, "md5:0", 111)}
-    assert receipt.parse_journal(receipt.render_journal(entries)) == entries
-
-
-@pytest.mark.parametrize("text", ["", "{", "[]", '{"files": 3}', '{"files": [{"path": "a"}]}'])
-def test_a_journal_that_cannot_be_read_holds_nothing(text):
-    assert receipt.parse_journal(text) == {}
-
-
 @pytest.mark.parametrize(
     ("stat", "matches"), [(Stat(10, 111), True), (Stat(10, 112), False), (Stat(11, 111), False), (None, False)]
 )

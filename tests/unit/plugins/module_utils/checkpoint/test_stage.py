@@ -11,12 +11,13 @@ import os
 import random
 import re
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest, mover, stage
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest, sink, stage
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
@@ -45,7 +46,7 @@ def planned(store, revision=""):
     return manifest.make("tiny", revision, files)
 
 
-def request(store, root, tp=0, wanted=None, **more):
+def request(store, root, tp=0, wanted=None, sources=None, **more):
     wanted = wanted or planned(store)
     options = {
         "plan": wanted.to_dict(),
@@ -56,12 +57,17 @@ def request(store, root, tp=0, wanted=None, **more):
         "tensor_parallel": tp,
         "workers": 3,
         "stall_timeout_s": 5,
+        "connect_timeout_s": 5,
+        "read_timeout_s": 5,
+        "part_mib": 8,
+        "rate_limit": 0,
         "python_path": "/nowhere",
         "ca_pem": None,
-        "urls": store.urls(),
+        "sources_file": None,
+        "supersedes": None,
         **more,
     }
-    return frontend.Request.from_options(options)
+    return replace(frontend.Request.from_options(options), sources=store.sources() if sources is None else sources)
 
 
 def staged(store, root, **more):
@@ -162,7 +168,7 @@ def test_a_run_killed_before_its_receipt_is_finished_without_a_transfer(store, t
     layout, revision = staged(store, tmp_path)
     entries = receipt(layout, revision)["files"]
     layout.receipt(revision).unlink()
-    layout.journal(revision).write_text(json.dumps({"files": entries}))
+    layout.journal(revision).write_text("".join(json.dumps({"line": "file", **entry}) + "\n" for entry in entries))
     store.seen.clear()
     assert changes(store, tmp_path)
     staged(store, tmp_path)
@@ -252,7 +258,7 @@ def test_a_full_disk_stops_the_other_files(store, tmp_path, monkeypatch):
         handler.hang_up()
         return True
 
-    monkeypatch.setattr(mover.os, "posix_fallocate", fallocate)
+    monkeypatch.setattr(sink.os, "posix_fallocate", fallocate)
     store.faults["shard2"] = [hold] * 20
     with pytest.raises(HostError) as caught:
         staged(store, tmp_path)
@@ -269,7 +275,7 @@ def test_two_runs_at_once_are_refused(store, tmp_path):
 
 def test_a_file_without_an_address_names_the_way_to_call_it(store, tmp_path):
     with pytest.raises(HostError, match="through its action plugin"):
-        staged(store, tmp_path, urls={})
+        staged(store, tmp_path, sources={})
 
 
 def test_a_link_that_fails_is_named(store, tmp_path, monkeypatch):
