@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import io
 import json
@@ -14,6 +15,7 @@ import random
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -136,7 +138,7 @@ def store_options(endpoint, who, prefix="org/tiny"):
     return {"endpoint_url": endpoint, "bucket": "models", "prefix": prefix, "access_key": key, "secret_key": secret}
 
 
-def play(tmp_path, endpoint, *flags):
+def play(tmp_path, endpoint, *flags, **more):
     store = store_options(endpoint, "reader")
     stage = {
         **store,
@@ -145,6 +147,7 @@ def play(tmp_path, endpoint, *flags):
         "node": "n1",
         "disk_ceiling_percent": 100,
         "tensor_parallel": 3,
+        **more,
     }
     return run(tmp_path, PLAY.format(store=json.dumps(store), stage=json.dumps(stage), root=tmp_path), *flags)
 
@@ -155,7 +158,12 @@ def run(tmp_path, text, *flags):
     book.write_text(text)
     command = [str(Path(sys.executable).parent / "ansible-playbook"), "-i", "n1,", "-c", "local", "-vvv", *flags]
     command += ["-e", f"ansible_python_interpreter={sys.executable}", str(book)]
-    environment = {**os.environ, "ANSIBLE_LOCAL_TEMP": str(tmp_path / "tmp"), "ANSIBLE_NOCOLOR": "1"}
+    places = {"ANSIBLE_LOCAL_TEMP": "tmp", "ANSIBLE_REMOTE_TEMP": "remote", "ANSIBLE_ASYNC_DIR": "async"}
+    environment = {
+        **os.environ,
+        **{name: str(tmp_path / place) for name, place in places.items()},
+        "ANSIBLE_NOCOLOR": "1",
+    }
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=120, check=False)
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-1000:]
     # Neither the secret nor a signed address may be seen, at any verbosity.
@@ -182,6 +190,61 @@ def test_from_bucket_to_verified_revision_in_four_steps(endpoint, tmp_path):
     for path in (path for path in tmp_path.rglob("*") if path.is_file() and path.name != "play.yml"):
         body = path.read_bytes()
         assert b"very-secret" not in body and b"X-Amz" not in body, path
+
+
+class Watch:
+    """Looks all the time for secrets where another user of the machine could: command lines, files that others may read."""
+
+    def __init__(self, directory):
+        self.directory, self.found, self.looks = directory, set(), 0
+        self.sources_seen = False
+        self.end = threading.Event()
+        self.thread = threading.Thread(target=self.run)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_exception):
+        self.end.set()
+        self.thread.join()
+
+    def run(self):
+        while not self.end.wait(0.01):
+            self.looks += 1
+            for line in Path("/proc").glob("[0-9]*/cmdline"):
+                self.look(line)
+            self.sources_seen = self.sources_seen or any(self.directory.rglob("sources.json"))
+            for path in self.readable(self.directory):
+                self.look(path)
+
+    def readable(self, directory):
+        """Files below that have the bits for others on themselves and on all directories above."""
+        with contextlib.suppress(OSError):
+            for entry in os.scandir(directory):
+                mode = entry.stat(follow_symlinks=False).st_mode
+                if entry.is_dir(follow_symlinks=False) and mode & 0o001:
+                    yield from self.readable(entry.path)
+                elif entry.is_file(follow_symlinks=False) and mode & 0o004 and entry.name != "play.yml":
+                    yield Path(entry.path)
+
+    def look(self, path):
+        with contextlib.suppress(OSError):
+            if path.stat().st_size < 1 << 20 and any(
+                secret in path.read_bytes() for secret in (b"very-secret", b"X-Amz-")
+            ):
+                self.found.add(str(path))
+
+
+def test_nothing_secret_is_to_be_seen_while_it_runs_by_itself(endpoint, tmp_path):
+    with Watch(tmp_path) as watch:
+        result = play(tmp_path, endpoint, progress="on", rate_limit=8_000_000)
+    assert watch.found == set() and watch.looks > 50
+    # It was there to be seen, in a directory of the task's own.
+    assert watch.sources_seen
+    assert result["stage"]["moved"]["s3_bytes"] == sum(len(body) for body in FILES.values())
+    left = [path for place in ("remote", "async", "tmp") for path in (tmp_path / place).rglob("*") if path.is_file()]
+    assert left == []
 
 
 PUBLISH = """
