@@ -39,6 +39,10 @@ class AbsentError(MoveError):
     """The object is not there: for a peer, which fetches it itself, perhaps not yet."""
 
 
+class GoneError(AbsentError):
+    """A peer has not got it and will not get it."""
+
+
 class RangeIgnoredError(BrokenError):
     """The whole object came where a part was asked for."""
 
@@ -108,6 +112,7 @@ def _refusal(asked: Asked, status: int, body: bytes, now: datetime) -> Exception
         return _expired(said) if gone else _forbidden(said)
     known = {
         404: AbsentError(f"the object is gone ({said}); it was there when the run was planned. Upload it, run again"),
+        410: GoneError(f"it is gone for good ({said}). Upload it, run again"),
         412: ChangedError(changed("the store no longer has that ETag")),
         416: ChangedError(changed(f"it has no bytes {asked.start}-{asked.end - 1} any more ({said})")),
     }

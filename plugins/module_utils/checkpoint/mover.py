@@ -17,7 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
-from .answers import AbsentError, MoveError, RangeIgnoredError, StoppedError
+from .answers import AbsentError, GoneError, MoveError, RangeIgnoredError, StoppedError
 from .hashing import Hasher, hasher
 from .http1 import BrokenError, Connection, TrustError
 from .journal import Journal
@@ -244,11 +244,16 @@ class Mover:
                 self._sleep(waits.next_wait(piece.taken > before))
 
     def _pull(self, lane: Lane, moving: Moving, piece: Piece, source: Source, sink: Sink) -> None:
+        began, before = self._clock(), piece.taken
+
         def took(count: int) -> None:
             moving.moved_at = self._clock()
             self._meter.moved(source.kind, count)
             self._transfer.bucket.took(count)
             self._go_on(moving)
+            limited = self._transfer.bucket.rate or source.kind != "peer"
+            if not limited and self._limits.too_slow(piece.taken - before, moving.moved_at - began):
+                raise BrokenError(f"{source.place} is too slow")
 
         self._go_on(moving)
         try:
@@ -293,16 +298,19 @@ class Mover:
 
     def _put_off(self, moving: Moving, source: Source, error: Exception, part: Part, piece: Piece) -> bool:
         """A peer did not give the part: whether it is to be asked later. Otherwise it is not asked again for this file."""
-        absent = isinstance(error, AbsentError) or (isinstance(error, BrokenError) and not piece.taken)
+        absent = isinstance(error, AbsentError)
+        unreachable = isinstance(error, BrokenError) and not piece.taken
+        # A peer that answers is at work on what it has not got yet; one that does not is given a moment to come back.
+        patience = source.patience_s if absent else min(source.patience_s, self._limits.unreachable)
         now = self._clock()
         with self._ready:
-            since = moving.waiting_since.setdefault(source.url, now)
-            if absent and now - since < source.patience_s:
-                moving.put_back(part, now + min(1.0, source.patience_s / 20))
+            since = moving.waiting_since.setdefault((source.url, absent), now)
+            if (absent or unreachable) and not isinstance(error, GoneError) and now - since < patience:
+                moving.put_back(part, now + min(1.0, patience / 20))
                 return True
             moving.given_up.add(source.url)
             moving.moved_at = now
-            if not isinstance(error, AbsentError):
+            if not absent:
                 self._strikes[source.place] = self._strikes.get(source.place, 0) + 1
                 if self._strikes[source.place] >= _STRIKES:
                     self._dead.add(source.place)

@@ -68,7 +68,7 @@ class Moving:
         self.not_before = 0.0
         self.moved_at = 0.0
         self.given_up: set[str] = set()
-        self.waiting_since: dict[str, float] = {}
+        self.waiting_since: dict[tuple[str, bool], float] = {}
         self.from_peers: dict[int, str] = {}
 
     @property

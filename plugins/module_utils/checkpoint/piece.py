@@ -135,6 +135,8 @@ class Limits:
     """Seconds. connect: until a connection stands. read: silence on one connection. stall: no byte of a file, over all its tries. Waits between tries double.
 
     tries: how often an answer that should not be (wrong bytes, a range that was ignored) is asked for again.
+    unreachable: how long a peer may refuse connections. slow, slow_rate: a peer's answer is given up when it has fewer bytes
+    a second than that after so many seconds.
     """
 
     connect: float = 5.0
@@ -143,7 +145,14 @@ class Limits:
     first_wait: float = 0.5
     longest_wait: float = 15.0
     tries: int = 3
+    unreachable: float = 15.0
+    slow: float = 15.0
+    slow_rate: int = 1 << 20
     clock: Callable[[], float] = time.monotonic
+
+    def too_slow(self, count: int, seconds: float) -> bool:
+        """Whether a peer that gave so many bytes in that time is no help."""
+        return seconds > self.slow and count < self.slow_rate * seconds
 
 
 def stalled(limits: Limits, silent: float, piece: Piece, last: Exception) -> MoveError:

@@ -513,6 +513,35 @@ def test_patience_has_an_end(store, peer, tmp_path):
     assert sorted(store.ranges("shard")) == PARTS
 
 
+def test_a_peer_that_will_not_get_it_is_not_waited_for_and_asked_for_other_files(store, peer, tmp_path):
+    store.objects["second"] = peer.objects["second"] = BODY
+    peer.faults["shard"] = [answer(410, "")] * 9
+    second = (Source(peer.url("second"), "peer", 60), Source(store.url("second")))
+    run = Run(
+        tmp_path,
+        wanted(store, tmp_path, file(), both(store, peer, 60)),
+        wanted(store, tmp_path, file("second"), second),
+        workers=1,
+    ).go()
+    assert run.outcome.failures == {} and sorted(store.ranges("shard")) == PARTS and store.ranges("second") == []
+
+
+def test_a_peer_that_does_not_answer_is_not_waited_for_as_long_as_one_that_does(store, tmp_path):
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        gone = f"http://127.0.0.1:{probe.getsockname()[1]}/shard"
+    sources = (Source(gone, "peer", 3600), Source(store.url("shard")))
+    assert whole(fetch(store, tmp_path, sources=sources, limits=replace(FAST, unreachable=0.2)))
+    assert sorted(store.ranges("shard")) == PARTS
+
+
+@pytest.mark.parametrize(("rate", "requests"), [(0, 4), (20_000_000, 0)], ids=["slow", "limited by ourselves"])
+def test_a_slow_peer_costs_a_fallback(store, peer, tmp_path, rate, requests):
+    limits = replace(FAST, slow=0.0, slow_rate=1 << 50)
+    run = fetch(store, tmp_path, sources=both(store, peer), limits=limits, bucket=Bucket(rate))
+    assert whole(run) and len(store.ranges("shard")) == requests
+
+
 def test_the_rate_is_that_of_all_connections(store, tmp_path):
     run = fetch(store, tmp_path, bucket=Bucket(4_000_000))
     assert whole(run) and run.meter.numbers()["seconds"] >= 0.8 * SIZE / 4_000_000
