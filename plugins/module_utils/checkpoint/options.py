@@ -69,12 +69,33 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "part_mib": {"type": "int", "default": 32},
     "rate_limit": {"type": "int", "default": 0},
     "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
-    "peers": {"type": "dict"},
+    "peers": {"type": "dict", "no_log": True},
     "sources_file": {"type": "path"},
     "supersedes": {"type": "str"},
     "replaced_ok": {"type": "bool", "default": False},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
+}
+
+#: TCP port of the servers that give files to other nodes.
+PEER_PORT = 7871
+
+FANOUT_OPTIONS: dict[str, dict[str, Any]] = {
+    "plan": {"type": "dict", "required": True},
+    "hosts": {"type": "list", "elements": "str"},
+    "port": {"type": "int", "default": PEER_PORT},
+    "patience_s": {"type": "int", "default": 21600},
+}
+
+PEER_OPTIONS: dict[str, dict[str, Any]] = {
+    **ROOT_OPTIONS,
+    "state": {"type": "str", "choices": ["started", "stopped"], "required": True},
+    "plan": {"type": "dict"},
+    "listen": {"type": "list", "elements": "dict", "default": []},
+    "port": {"type": "int", "default": PEER_PORT},
+    "token": {"type": "str", "no_log": True},
+    "idle_s": {"type": "int", "default": 600},
+    "max_s": {"type": "int", "default": 86400},
 }
 
 #: What only the controller needs; it never reaches a node.
@@ -100,6 +121,10 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "read_timeout_s": (1, 3600),
         "part_mib": (8, 64),
         "rate_limit": (0, 1 << 40),
+        "port": (1024, 65535),
+        "patience_s": (0, 604800),
+        "idle_s": (10, 86400),
+        "max_s": (60, 604800),
     }
     return [
         f"option {name} is {options[name]}, allowed are {low} to {high}"
