@@ -111,10 +111,10 @@ def test_too_small_a_disk_on_one_node_stops_all_before_the_first_byte():
         assert "spark2: checkpoint.budget" in output
         assert "spark1: checkpoint.budget" not in output
         # The arithmetic, in the message and as a table of all nodes.
-        assert re.search(r"used \+ \S+ MB to come = .* of .*, expected at most 85 % = ", output)
+        assert re.search(r" used .*\+ \S+ MB to come = .* of .*, expected at most 85 % = ", " ".join(output.split()))
         verdicts = re.findall(r"^(spark\d) .* (fits|short|nothing to fetch)$", output, flags=re.MULTILINE)
         assert verdicts == [("spark1", "fits"), ("spark2", "short"), ("spark3", "fits")]
-        assert messages(output) == 1
+        assert len(re.findall(r"^fatal: ", output, flags=re.MULTILINE)) == 1
     for node in NODES:
         assert staged(node) == 0
         assert on(node, f"ls {ROOT} 2>/dev/null | wc -l") == "0"
@@ -135,7 +135,9 @@ def test_a_damaged_object_is_named_and_the_next_run_fetches_it_alone():
         code, output = play(*STAGE, "-e", json.dumps(proxy))
     assert code != 0
     assert victim in output
-    assert "crc64nvme" in output
+    assert (
+        "md5:" in output
+    )  # MD5SUMS.body covers this shard, and a list in the prefix comes before the store's checksum
     for node in NODES:
         assert on(node, f"test -e {ROOT}/current && echo there || echo absent") == "absent"
         assert on(node, f"find {ROOT}/staging -name '{victim}*' | wc -l") == "0"
