@@ -99,7 +99,8 @@ options:
   peers:
     description:
       - Other nodes' web servers that have files, by path of the file. They are asked before the object store, in their order.
-      - Each has C(url), and C(patience_s), the seconds for which an absent file is waited for.
+      - Each has C(url), and C(patience_s), the seconds for which an absent file is waited for, as long as the other node answers.
+      - M(gb10.ring.checkpoint_fanout) makes it.
     type: dict
   replaced_ok:
     description:
@@ -237,6 +238,12 @@ budget:
     after: 565382619454
     ceiling: 836015384166
     short: 0
+lacking:
+  description: Paths of the files that have to be fetched.
+  returned: with O(phase=budget)
+  type: list
+  elements: str
+  sample: [model-00001-of-00048.safetensors]
 needs_runtime:
   description: Whether the node lacks awscrt and needs it.
   returned: with O(phase=budget)
@@ -269,7 +276,8 @@ def main() -> None:
         view = frontend.view(request)
         result = view.result()
         if request.phase == "budget":
-            module.exit_json(changed=False, checks=view.checks(), budget=view.arithmetic(), **view.runtime(), **result)
+            told = {"checks": view.checks(), "budget": view.arithmetic(), "lacking": view.lacking()}
+            module.exit_json(changed=False, **told, **view.runtime(), **result)
         view.refuse()
         if module.check_mode or not view.staging.changed:
             module.exit_json(changed=view.staging.changed, diff=view.diff(), **view.runtime(), **result)

@@ -121,6 +121,10 @@ class View:
         found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
         return [check.to_dict() for check in found]
 
+    def lacking(self) -> list[str]:
+        """Paths of the files that have to come from elsewhere."""
+        return [step.file.path for step in self.staging.of("fetch")]
+
     def arithmetic(self) -> dict[str, Any]:
         return self.budget().to_dict(self.request.node)
 
