@@ -69,6 +69,12 @@ def test_check_mode_and_budget_touch_nothing(capsys, store, tmp_path):
         ("checkpoint.revision", True),
         ("checkpoint.budget", True),
     ]
+    assert {name: result["budget"][name] for name in ("node", "needed", "reusable", "short")} == {
+        "node": "spark1",
+        "needed": 75_000,
+        "reusable": 0,
+        "short": 0,
+    }
     assert list(tmp_path.iterdir()) == [] and store.seen == []
 
 
@@ -165,6 +171,11 @@ def test_a_full_look_without_awscrt_says_that_it_could_not_verify(capsys, store,
     monkeypatch.setattr(inspection, "load_crc64", lambda _path: None)
     checks = look(capsys, tmp_path, verify="full")["checks"]
     assert "cannot be verified: crc64nvme needs awscrt" in checks[1]["found"]
+
+
+def test_info_at_a_negative_rate_is_refused(capsys, tmp_path):
+    result = call(capsys, checkpoint_info, {"root": str(tmp_path), "name": "tiny", "node": "n", "rate_limit": -1})
+    assert result["msg"] == "n: option rate_limit is -1, allowed are 0 (no limit) and more"
 
 
 def test_info_of_a_name_that_would_leave_the_root_is_refused(capsys, tmp_path):
