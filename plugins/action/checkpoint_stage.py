@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from ansible.errors import AnsibleConnectionFailure
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -133,7 +135,9 @@ class ActionModule(ActionBase):
         path = Layout(options["root"], plan["name"]).progress(plan["revision"])
         command = f"cat {shlex.quote(str(path))} 2>/dev/null || true"
         node = Node(
-            options["node"], lambda: self._low_level_execute_command(command).get("stdout", ""), lambda: ask("status")
+            options["node"],
+            lambda: patient(lambda: self._low_level_execute_command(command).get("stdout", ""), ""),
+            lambda: patient(lambda: ask("status"), {}),
         )
         loud = options["progress"] == "on" or (options["progress"] == "auto" and AT_TERMINAL)
         result = Follower(node, display.display if loud else None).wait()
@@ -143,6 +147,17 @@ class ActionModule(ActionBase):
 
     def _async_dir(self) -> str:
         return str(self.get_shell_option("async_dir", default="~/.ansible_async"))
+
+
+_T = TypeVar("_T")
+
+
+def patient(call: Callable[[], _T], otherwise: _T) -> _T:
+    """A connection that drops does not end what runs on the node; it is asked again, until it has been silent for too long."""
+    try:
+        return call()
+    except AnsibleConnectionFailure:
+        return otherwise
 
 
 def signed(options: dict[str, Any]) -> dict[str, str]:

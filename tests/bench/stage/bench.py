@@ -15,6 +15,7 @@ import contextlib
 import filecmp
 import json
 import platform
+import signal
 import subprocess
 import sys
 import time
@@ -25,7 +26,7 @@ from typing import Any
 from awscrt import checksums
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import hashing, manifest
-from measure import Figures, Sample, figures, run
+from measure import Figures, Sample, alone, figures, run
 from servers import Server, nginx, seaweed
 from tools import TOOLS, Job
 
@@ -68,7 +69,7 @@ def rounds(server: Server, source: Path, options: argparse.Namespace) -> list[Fi
     for number in range(options.rounds):
         for tool in tools[number % len(tools) :] + tools[: number % len(tools)]:
             job = Job(server, wanted, options.work / "target", scratch, options.bin)
-            samples[tool.name].append(run(tool, job, options.lock))
+            samples[tool.name].append(run(tool, job))
             if number == 0 and not same(source, job.target):
                 raise RuntimeError(f"{tool.name}: wrong bytes")
             print(
@@ -80,7 +81,7 @@ def rounds(server: Server, source: Path, options: argparse.Namespace) -> list[Fi
 def no_op(server: Server, source: Path, options: argparse.Namespace) -> dict[str, float]:
     """Seconds and bytes of a second run of ours, with everything in place."""
     job = Job(server, plan(source, options.digest), options.work / "target", options.work / "scratch", options.bin)
-    run(OURS, job, options.lock)
+    run(OURS, job)
     command = OURS.command(job)
     before, started = server.sent(), time.monotonic()
     subprocess.run(command.argv, input=command.stdin, text=True, check=True, capture_output=True)
@@ -135,13 +136,16 @@ def arguments() -> argparse.Namespace:
         "--work", type=Path, required=True, help="directory on the disk to measure; twice the size free"
     )
     parser.add_argument("--bin", type=Path, required=True, help="directory with s5cmd, rclone and aws")
-    parser.add_argument("--lock", type=Path, help="file to lock for each run, on a machine where others measure too")
+    parser.add_argument(
+        "--lock", type=Path, help="file to lock while a server is measured, on a machine where others measure too"
+    )
     parser.add_argument("--json", type=Path, help="file for all figures")
     return parser.parse_args()
 
 
 def main() -> None:
     options = arguments()
+    signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(1))  # servers end with the benchmark
     options.work.mkdir(parents=True, exist_ok=True)
     source = checkpoint(options.work, options.size_mib)
     total = sum(path.stat().st_size for path in source.iterdir())
@@ -151,6 +155,7 @@ def main() -> None:
         made = seaweed(options.work, source) if name == "s3" else nginx(options.work, source, name == "nginx+tls")
         with contextlib.ExitStack() as stack:
             server = stack.enter_context(made)
+            stack.enter_context(alone(options.lock))
             rows = rounds(server, source, options)
             again = no_op(server, source, options)
         found[name] = {"rows": [asdict(row) for row in rows], "no_op": again}

@@ -63,18 +63,17 @@ def fresh(target: Path) -> None:
     os.sync()
 
 
-def run(tool: Tool, job: Job, lock: Path | None) -> Sample:
+def run(tool: Tool, job: Job) -> Sample:
     """One run into an empty directory. Raises RuntimeError when the tool fails or a file is not as it should be."""
-    with alone(lock):
-        fresh(job.target)
-        command = tool.command(job)
-        before = job.server.sent()
-        started = time.monotonic()
-        cpu, rss = _run(command)
-        subprocess.run(["sync", "-f", job.target], check=True)
-        wall = time.monotonic() - started
-        sent = job.server.sent() - before
-        cached = resident(job.target)
+    fresh(job.target)
+    command = tool.command(job)
+    before = job.server.sent()
+    started = time.monotonic()
+    cpu, rss = _run(command)
+    subprocess.run(["sync", "-f", job.target], check=True)
+    wall = time.monotonic() - started
+    sent = job.server.sent() - before
+    cached = resident(job.target)
     _compare(tool, job)
     return Sample(wall, cpu, rss, cached, sent)
 

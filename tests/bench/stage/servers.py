@@ -9,6 +9,7 @@ import contextlib
 import json
 import re
 import secrets
+import shutil
 import socket
 import ssl
 import subprocess
@@ -124,7 +125,8 @@ def nginx(work: Path, source: Path, tls: bool) -> Iterator[Server]:
 def seaweed(work: Path, source: Path) -> Iterator[Server]:
     """SeaweedFS as the lab runs it, holding the files with their CRC-64/NVME."""
     home = work / "weed"
-    home.mkdir(exist_ok=True)
+    shutil.rmtree(home, ignore_errors=True)  # what a killed benchmark left would be read and filled again
+    home.mkdir()
     keys = (secrets.token_hex(8), secrets.token_hex(16))
     identity = {"name": "bench", "credentials": [{"accessKey": keys[0], "secretKey": keys[1]}], "actions": ["Admin"]}
     (home / "ids.json").write_text(json.dumps({"identities": [identity]}), encoding="ascii")

@@ -7,6 +7,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
+from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.gb10.ring.plugins.action import checkpoint_stage
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import source
@@ -26,6 +27,13 @@ MOVED = {"s3_bytes": 5, "peer_bytes": 0, "resumed_bytes": 0, "seconds": 1.0, "mb
 DONE = {"changed": True, "expired": [], "replaced": [], "moved": MOVED}
 
 
+def raised(answer):
+    """The answer, or the exception that stands in for one."""
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
+
+
 class Action(checkpoint_stage.ActionModule):
     """The plugin with a node that answers from a list."""
 
@@ -40,11 +48,11 @@ class Action(checkpoint_stage.ActionModule):
         name = module_name.rpartition(".")[2]
         self.calls.append({**module_args, "_module": name} if name != "checkpoint_stage" else module_args)
         self.background.append(bool(wrap_async and self._task.async_val))
-        return self.answers.pop(0)
+        return raised(self.answers.pop(0))
 
     def _low_level_execute_command(self, cmd, *_more, **_others):
         self.calls.append({"_command": cmd})
-        return {"stdout": self.progress.pop(0) if self.progress else ""}
+        return {"stdout": raised(self.progress.pop(0)) if self.progress else ""}
 
     def _make_tmp_path(self, remote_user=None):
         self._connection._shell.tmpdir = "/tmp/node"
@@ -167,6 +175,13 @@ def test_only_a_long_transfer_runs_by_itself_and_quietly_without_a_terminal(said
     action = Action({"plan": PLAN, **STORE}, answers)
     action.progress = [tick(1)]
     assert action.go() == DONE and any(action.background) is background and said == []
+
+
+def test_a_connection_that_drops_is_borne(said):
+    answers = [ADDRESSES, {"ansible_job_id": "j1"}, AnsibleConnectionFailure("gone"), {**DONE, "finished": True}, {}]
+    action = Action({"plan": PLAN, **STORE, "progress": "on"}, answers)
+    action.progress = [tick(1), AnsibleConnectionFailure("gone"), tick(2)]
+    assert action.go() == DONE
 
 
 def test_a_process_that_is_gone_is_told(said):
