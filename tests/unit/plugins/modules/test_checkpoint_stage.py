@@ -64,6 +64,7 @@ def test_four_steps(capsys, store, tmp_path):
 def test_check_mode_and_budget_touch_nothing(capsys, store, tmp_path):
     run(capsys, store, tmp_path, _ansible_check_mode=True)
     result = run(capsys, store, tmp_path, phase="budget")
+    assert result["lacking"] == sorted(store.objects)
     assert not result["changed"]
     assert [(check["id"], check["ok"]) for check in result["checks"]] == [
         ("checkpoint.revision", True),
