@@ -9,6 +9,7 @@ the boot id, and parts from before it are read back and compared with their chec
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
@@ -117,6 +118,11 @@ class Journal:
         """The bytes of this file are durable and verified. After this line comes the file's last rename."""
         self._append({"line": "file", **asdict(entry)})
         self.sync()
+
+    def failed(self, path: str) -> None:
+        """This run will not bring this file: told for neighbours that wait for it, and of no meaning to the next run."""
+        with contextlib.suppress(OSError):
+            self._append({"line": "failed", "path": path})
 
     def sync(self) -> None:
         os.fsync(self._descriptor)

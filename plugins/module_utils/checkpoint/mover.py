@@ -152,6 +152,8 @@ class Mover:
                 if moving.over and moving.sink:
                     moving.sink.close()
                 self._ready.notify_all()
+            if error:
+                self._journal.failed(moving.file.path)
 
     def _sink(self, moving: Moving) -> Sink:
         """The partial file, opened by the first who needs it."""

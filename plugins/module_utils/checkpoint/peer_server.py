@@ -4,7 +4,7 @@
 """Gives finished files of a staging to neighbours: read only, behind a token, on given addresses, for as long as they come.
 
 200 and 206: a file that was verified. 404: not here yet, ask again. 410: not here, and the staging that would bring it has
-ended. Run as a program by peer_unit.py, with a file of settings that it deletes.
+ended, or has given it up. Run as a program by peer_unit.py, with a file of settings that it deletes.
 """
 
 from __future__ import annotations
@@ -110,7 +110,8 @@ class Handler(BaseHTTPRequestHandler):
         self.room.asked_at = time.monotonic()
         found = self.room.shelf.open(path)
         if found is None:
-            return self._empty(404 if self.room.staging.goes_on() else 410)
+            coming = self.room.staging.goes_on() and not self.room.shelf.failed(path)
+            return self._empty(404 if coming else 410)
         with found as file:
             size = os.fstat(file.fileno()).st_size
             part = wanted(self.headers.get("Range", ""), size)

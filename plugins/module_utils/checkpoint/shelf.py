@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import stat
 import threading
@@ -35,6 +36,7 @@ class Shelf:
         self._pace, self._clock = pace_s, clock
         self._lock = threading.Lock()
         self._entries: dict[str, set[Entry]] = {}
+        self._failed: set[str] = set()
         self._given: set[str] = set()
         self._looked_at = float("-inf")
         self._journal_at = 0
@@ -56,6 +58,12 @@ class Shelf:
                 return file
         return None
 
+    def failed(self, path: str) -> bool:
+        """Whether the staging that runs has given this file up. Nodes that wait for each other's would wait for ever."""
+        with self._lock:
+            self._look()
+            return path in self._failed
+
     def release(self) -> None:
         """Drop what is in the page cache of the files that were given away."""
         for path in self._given:
@@ -70,7 +78,7 @@ class Shelf:
         if now - self._looked_at < self._pace:
             return
         self._looked_at = now
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, ValueError, KeyError):
             self._read_journal(self._layout.journal(self._revision))
         with contextlib.suppress(OSError, ReceiptError):
             self._read_receipt(self._layout.receipt(self._revision))
@@ -83,8 +91,15 @@ class Shelf:
             fresh = handle.read()
         whole = fresh[: fresh.rfind(b"\n") + 1]
         self._journal_at += len(whole)
-        lines = [line for line in whole.splitlines() if b'"file"' in line]
-        self._know(journal.parse(b"\n".join(lines).decode(errors="replace"), "").files)
+        files = []
+        for line in whole.splitlines():
+            if line.startswith(b'{"line": "boot"'):
+                self._failed.clear()  # another run begins
+            elif line.startswith(b'{"line": "failed"'):
+                self._failed.add(str(json.loads(line)["path"]))
+            elif line.startswith(b'{"line": "file"'):
+                files.append(line.decode(errors="replace"))
+        self._know(journal.parse("\n".join(files), "").files)
 
     def _read_receipt(self, path: Path) -> None:
         stamp = path.stat().st_mtime_ns

@@ -211,6 +211,49 @@ def test_gone_is_410(peer):
     assert peer.status("shard") == 410
 
 
+def test_a_file_that_was_given_up_is_gone_until_the_next_run_begins(peer):
+    with contextlib.closing(Journal(peer.layout.journal(REVISION))) as journal:
+        journal.failed("shard")
+    assert (peer.status("shard"), peer.status("sub/other")) == (410, 404)
+    Journal(peer.layout.journal(REVISION)).close()
+    assert peer.status("shard") == 404
+
+
+def test_nodes_whose_files_fail_do_not_wait_for_each_other(tmp_path):
+    """Each waits for what the other cannot get: both end, long before their patience."""
+    peers = [Peer(tmp_path / name) for name in ("one", "two")]
+    outcomes = {}
+
+    def stage(index, store, patience):
+        mine, other = ("shard", "sub/other") if index else ("sub/other", "shard")
+        sources = {
+            mine: (Source(f"http://{store}/nothing", "s3"),),
+            other: (
+                Source(f"http://{peers[1 - index].base}/{TOKEN}/{other}", "peer", patience),
+                Source(f"http://{store}/nothing", "s3"),
+            ),
+        }
+        transfer = Transfer(limits=Limits(connect=1, read=1, stall=0.5, first_wait=0.01), crc=checksums.crc64nvme)
+        one = peers[index]
+        files = [Wanted(File(path, len(BODY), "", DIGEST), sources[path], one.directory / path) for path in sources]
+        with contextlib.closing(Journal(one.layout.journal(REVISION))) as journal:
+            outcomes[index] = Mover(transfer, journal, Meter()).run(files)
+
+    with socket.socket() as probe, contextlib.ExitStack() as servers:
+        probe.bind(("127.0.0.1", 0))
+        store = f"127.0.0.1:{probe.getsockname()[1]}"
+        for one in peers:
+            rows = [{"address": "127.0.0.1", "netdev": ""}]
+            (server,) = servers.enter_context(peer_server.serving(one.room, rows, 0))
+            one.base = f"127.0.0.1:{server.server_address[1]}"
+        threads = [threading.Thread(target=stage, args=(index, store, 60.0), daemon=True) for index in (0, 1)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(20)
+    assert [sorted(outcomes[index].failures) for index in (0, 1)] == [["shard", "sub/other"]] * 2
+
+
 @pytest.mark.parametrize(("idle", "begin", "ends"), [(0.0, 0.0, True), (60.0, 0.0, False), (0.0, 60.0, False)])
 def test_it_ends_when_nobody_asks_and_nothing_is_staged(peer, idle, begin, ends):
     peer.room.staging.begin_s = begin
