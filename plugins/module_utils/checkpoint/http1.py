@@ -11,12 +11,14 @@ from __future__ import annotations
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from urllib.parse import SplitResult
 
 _HEAD_LIMIT = 64 << 10
 _FIRST_READ = 16 << 10
+_MOMENT = 0.5
 
 
 class BrokenError(Exception):
@@ -138,8 +140,8 @@ class Connection:
         return count
 
     def _received(self, view: memoryview) -> int:
-        """TLS gives 16 KiB at a time, so it is asked again until there is no room; the kernel fills plain reads by itself."""
-        count = 0
+        """TLS gives 16 KiB at a time, so it is asked again, for a moment; the kernel fills plain reads by itself."""
+        count, until = 0, time.monotonic() + _MOMENT
         while count < len(view):
             try:
                 got = self._socket.recv_into(view[count:], len(view) - count, self._flags)
@@ -148,7 +150,7 @@ class Connection:
                     break  # these bytes are good; the next call meets the error again
                 raise BrokenError(f"{self._netloc}: {_said(error)}") from error
             count += got
-            if self._flags or not got:
+            if self._flags or not got or time.monotonic() > until:
                 break
         if not count:
             raise BrokenError(f"{self._netloc}: closed the connection {self._left} bytes before the end of its answer")

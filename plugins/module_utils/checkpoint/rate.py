@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-_MIB = 1 << 20
+_MOST = 4 << 20
 
 
 class Bucket:
@@ -32,7 +32,7 @@ class Bucket:
     @property
     def slice(self) -> int:
         """Bytes to take at a time, so that a low limit does not come in bursts."""
-        return _MIB if not self.rate else max(16 << 10, min(_MIB, self.rate // 16))
+        return _MOST if not self.rate else max(16 << 10, min(_MOST, self.rate // 16))
 
     def took(self, count: int) -> None:
         if not self.rate:

@@ -8,9 +8,11 @@ from __future__ import annotations
 import json
 import sys
 
-from ansible.module_utils.testing import patch_module_args
+from ansible.module_utils import basic
 
 from ansible_collections.gb10.ring.plugins.modules import checkpoint_stage
 
-with patch_module_args(json.load(sys.stdin)):
-    checkpoint_stage.main()
+# What Ansible's wrapper does on a node; its testing helper would load unittest too.
+basic._ANSIBLE_ARGS = json.dumps({"ANSIBLE_MODULE_ARGS": json.load(sys.stdin)}).encode()
+basic._ANSIBLE_PROFILE = "legacy"
+checkpoint_stage.main()
