@@ -38,7 +38,14 @@ PACKAGES = (
     *("python3", "python3-apt", "systemd", "systemd-resolved", "systemd-sysv", "udev"),
 )
 # What the roles install, and what the tests of other machines need (a node whose ports NetworkManager manages)
-REPOSITORY_PACKAGES = ("ibverbs-providers", "ibverbs-utils", "infiniband-diags", "network-manager", "perftest", "rdma-core")
+REPOSITORY_PACKAGES = (
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "infiniband-diags",
+    "network-manager",
+    "perftest",
+    "rdma-core",
+)
 REPOSITORY_IN_NODE = "/srv/gb10-lab-repo"
 FILES = Path(__file__).resolve().parent / "node" / "rootfs"  # copied over the root file system as they are
 CONTROL_FIELDS = ("Filename", "Size", "SHA256")
@@ -165,16 +172,19 @@ def _chroot(rootfs: Path, repo: Path, script: str) -> str:
     return run(["unshare", "--mount", "sh", "-c", wrapper, "sh", rootfs, repo, script], timeout=900).stdout
 
 
+def apt_proxies() -> str:
+    """This machine's proxies as apt settings."""
+    lines = run(["apt-config", "dump"]).stdout.splitlines()
+    return "".join(f"{line}\n" for line in lines if re.match(r"Acquire::https?::Proxy", line))
+
+
 def _fill_repository(rootfs: Path, repo: Path) -> None:
     """Download the packages and whatever they need that the base lacks, and index them."""
     resolver = rootfs / "etc/resolv.conf"
     resolver.unlink(missing_ok=True)
     shutil.copyfile("/etc/resolv.conf", resolver)
-    proxies = [
-        line for line in run(["apt-config", "dump"]).stdout.splitlines() if re.match(r"Acquire::https?::Proxy", line)
-    ]
     settings = rootfs / "etc/apt/apt.conf.d/99gb10-lab-build"
-    settings.write_text("".join(f"{line}\n" for line in proxies), encoding="utf-8")
+    settings.write_text(apt_proxies(), encoding="utf-8")
     _chroot(rootfs, repo, DOWNLOAD.format(packages=" ".join(REPOSITORY_PACKAGES), repo=REPOSITORY_IN_NODE))
     settings.unlink()
     index = "\n".join(stanza(deb) for deb in sorted(repo.glob("*.deb")))

@@ -4,7 +4,8 @@
 """Which port is cabled to which, and what a cut, a swap or a node without power changes. Pure.
 
 A cable carries both rails of a port. A leg is two veth pairs whose far ends meet in a bridge of the namespace `cables`: a port
-keeps its netdev and its settings while its cable is cut, and loses its carrier only, as on the machine.
+keeps its netdev and its settings while its cable is cut, and loses its carrier only, as on the machine. A cable of which one plug lies
+on the floor gives no carrier either. On a crossed cable rail 0 of one end meets rail 1 of the other. A deaf port sends, and hears nothing.
 """
 
 from __future__ import annotations
@@ -59,6 +60,8 @@ class State:
     plugs: tuple[tuple[Port, str], ...]  # which cable is in which port
     cut: frozenset[str] = frozenset()
     off: frozenset[int] = frozenset()  # nodes without power
+    crossed: frozenset[str] = frozenset()  # cables that join rail 0 to rail 1
+    deaf: frozenset[Port] = frozenset()
 
     def ports(self) -> list[Port]:
         return [Port(node, number) for node in self.numbers() for number in (0, 1)]
@@ -75,6 +78,10 @@ class State:
             ends[cable] = (*ends.get(cable, ()), port)
         return ends
 
+    def cable_names(self) -> list[str]:
+        """The cables that the lab was made with, plugged in or not."""
+        return [f"cable{number}" for number in (self.numbers() if self.shape != "pair" else (1,))]
+
     def bridge(self, cable: str, rail: int) -> str:
         return f"{'switch' if self.shape == 'switch' else cable}r{rail}"
 
@@ -82,8 +89,18 @@ class State:
         return sorted({self.bridge(cable, rail) for cable in self.cables() for rail in RAILS})
 
     def carries(self, cable: str) -> bool:
-        """Whether the cable gives its ends a carrier: not cut, and power on at every end."""
-        return cable not in self.cut and not any(port.node in self.off for port in self.cables()[cable])
+        """Whether the cable gives its ends a carrier: not cut, plugged in at both ends, and power on there."""
+        ends = self.cables()[cable]
+        whole = len(ends) == 2 or self.shape == "switch"
+        return whole and cable not in self.cut and not any(port.node in self.off for port in ends)
+
+    def bridge_of(self, port: Port, rail: int) -> str | None:
+        """Where the far end of a port's rail belongs; None without a cable."""
+        cable = dict(self.plugs).get(port)
+        if cable is None:
+            return None
+        turned = cable in self.crossed and port == max(self.cables()[cable])
+        return self.bridge(cable, 1 - rail if turned else rail)
 
     def to_json(self) -> str:
         content = {
@@ -93,6 +110,8 @@ class State:
             "plugs": {str(port): cable for port, cable in self.plugs},
             "cut": sorted(self.cut),
             "off": sorted(self.off),
+            "crossed": sorted(self.crossed),
+            "deaf": sorted(map(str, self.deaf)),
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -100,8 +119,9 @@ class State:
     def from_json(cls, text: str) -> State:
         content = json.loads(text)
         plugs = tuple((Port.parse(port), cable) for port, cable in content["plugs"].items())
-        cut, off = frozenset(content["cut"]), frozenset(content["off"])
-        return cls(content["shape"], content["nodes"], content["data_mib"], plugs, cut, off)
+        cut, off, crossed = (frozenset(content[name]) for name in ("cut", "off", "crossed"))
+        deaf = frozenset(map(Port.parse, content["deaf"]))
+        return cls(content["shape"], content["nodes"], content["data_mib"], plugs, cut, off, crossed, deaf)
 
 
 def plan(shape: str, nodes: int, data_mib: int) -> State:
@@ -139,19 +159,48 @@ def set_cut(state: State, cable: str, cut: bool) -> State:
     return replace(state, cut=state.cut | {cable} if cut else state.cut - {cable})
 
 
+def _known(state: State, *texts: str) -> list[Port]:
+    ports = [Port.parse(text) for text in texts]
+    for port in ports:
+        if port not in state.ports():
+            raise LabError(f"{port}: this lab has the nodes {', '.join(state.names())}")
+    return ports
+
+
 def swap(state: State, first: str, second: str) -> State:
     """Exchange the plugs in two ports; one of the ports may be empty."""
-    left, right = Port.parse(first), Port.parse(second)
+    left, right = _known(state, first, second)
     plugs = dict(state.plugs)
-    known = set(state.ports())
-    for port in (left, right):
-        if port not in known:
-            raise LabError(f"{port}: this lab has the nodes {', '.join(state.names())}")
     if left == right or not {left, right} & set(plugs):
         raise LabError(f"{left} and {right}: two ports, at least one of them with a cable, are expected")
     cables = {left: plugs.pop(right, None), right: plugs.pop(left, None)}
     plugs.update({port: cable for port, cable in cables.items() if cable is not None})
     return replace(state, plugs=tuple(sorted(plugs.items())))
+
+
+def connect(state: State, first: str, second: str, crossed: bool) -> State:
+    """One cable from port to port: the one in the first, else in the second, else one that lies about.
+
+    Plugs that stood in the way, and the other end of the cable, hang loose.
+    """
+    left, right = _known(state, first, second)
+    if left == right or state.shape == "switch":
+        raise LabError(f"{left} and {right}: two ports of a lab without a switch are expected")
+    plugs = dict(state.plugs)
+    spare = [name for name in state.cable_names() if name not in plugs.values()]
+    cable = plugs.get(left) or plugs.get(right) or next(iter(spare), None)
+    if cable is None:
+        raise LabError(f"no cable is left: {', '.join(state.cable_names())} are plugged in elsewhere")
+    plugs = {port: name for port, name in plugs.items() if name != cable and port not in (left, right)}
+    plugs |= {left: cable, right: cable}
+    marked = state.crossed | {cable} if crossed else state.crossed - {cable}
+    return replace(state, plugs=tuple(sorted(plugs.items())), crossed=marked)
+
+
+def set_deaf(state: State, text: str, deaf: bool) -> State:
+    """Whether what others send reaches a port; what it sends itself arrives all the time."""
+    port = set(_known(state, text))
+    return replace(state, deaf=state.deaf | port if deaf else state.deaf - port)
 
 
 def pulled(state: State, *ports: str) -> State:
@@ -188,7 +237,11 @@ def link_commands(state: State) -> list[str]:
             name = port.link(rail)
             if cable is None:
                 lines.append(f"link set dev {name} nomaster down")
-            else:
-                up = "up" if state.carries(cable) else "down"
-                lines.append(f"link set dev {name} master {state.bridge(cable, rail)} {up}")
+                continue
+            up = "up" if state.carries(cable) else "down"
+            hears = "off" if port in state.deaf else "on"
+            lines.append(f"link set dev {name} master {state.bridge_of(port, rail)} {up}")
+            # A bridge that knows no address floods everything, and to this port nothing is flooded.
+            floods = " ".join(f"{kind} {hears}" for kind in ("flood", "mcast_flood", "bcast_flood"))
+            lines.append(f"link set dev {name} type bridge_slave learning off {floods}")
     return lines

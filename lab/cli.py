@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
+import shlex
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import base, cabling, keys, life, network, nodes, s3, status, store, supervisor
+from . import base, cabling, keys, life, network, nodes, s3, status, store, supervisor, vm
 from .instance import CHECKOUT, Instance, LabError, instance_name, instances
 
 PLUG_SECONDS = 0.3
@@ -36,6 +38,7 @@ def main(argv: list[str]) -> int:
 
 
 def _up(instance: Instance, options: argparse.Namespace) -> None:
+    vm.refuse(instance)
     nodes_wanted = options.nodes or (2 if options.shape == "pair" else 3)
     life.up(instance, cabling.plan(options.shape, nodes_wanted, options.data_mib), options.checkpoint)
 
@@ -118,14 +121,23 @@ def _cable(instance: Instance, options: argparse.Namespace) -> None:
         return
     with store.changing(instance):
         state = store.load(instance)
-        if options.action == "swap":
-            new = cabling.swap(state, *options.ends)
-            network.apply(instance, cabling.pulled(state, *options.ends))  # the ends lose their carrier in between
+        new = _recabled(state, options)
+        if options.action in ("swap", "connect"):  # the plugs lose their carrier on the way
+            network.apply(instance, cabling.pulled(state, *options.ends))
             time.sleep(PLUG_SECONDS)
-        else:
-            new = cabling.set_cut(state, cabling.resolve(state, options.cable), options.action == "cut")
         store.save(instance, new)
         network.apply(instance, new)
+
+
+def _recabled(state: cabling.State, options: argparse.Namespace) -> cabling.State:
+    if options.action == "swap":
+        return cabling.swap(state, *options.ends)
+    if options.action == "connect":
+        first, second = options.ends
+        return cabling.connect(state, first, second, options.crossed)
+    if options.action in ("deafen", "undeafen"):
+        return cabling.set_deaf(state, options.port, options.action == "deafen")
+    return cabling.set_cut(state, cabling.resolve(state, options.cable), options.action == "cut")
 
 
 def _mtu(instance: Instance, options: argparse.Namespace) -> None:
@@ -162,6 +174,25 @@ def _supervise(instance: Instance, options: argparse.Namespace) -> int:
     return supervisor.supervise(instance, options.node)
 
 
+def _vm(instance: Instance, options: argparse.Namespace) -> int | None:
+    if options.action == "up":
+        vm.up(instance, options.timeout)
+    elif options.action == "down":
+        vm.down(instance)
+    elif options.action == "status":
+        print(json.dumps(vm.status(instance), indent=1) if options.json else vm.status_text(instance))
+    elif options.action == "exec" and options.command[:1] == ["--"]:
+        return _exec(instance, options)
+    elif options.action == "exec":  # over SSH: a machine with a kernel of its own cannot be entered in another way
+        words = options.command[1:] if options.command[1:2] != ["--"] else options.command[2:]
+        if not words:
+            raise LabError("vm exec [NODE] -- COMMAND...: a command is expected behind '--'")
+        _replace([*vm.ssh(instance, options.command[0]), shlex.join(words)], dict(os.environ))
+    else:
+        _replace([*vm.ssh(instance, options.node), *options.command], dict(os.environ))
+    return None
+
+
 def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(prog="lab/ctl", description="The virtual ring: see docs/lab.md")
     top.add_argument("--instance", help="which lab (default: LAB_INSTANCE, else 'default')")
@@ -195,6 +226,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("node")
     made.add_argument("command", nargs=argparse.REMAINDER)
     _fault_commands(command)
+    _vm_commands(command)
     actions = command("s3", _s3, "fill or list the bucket of the S3 server").add_subparsers(
         dest="action", required=True
     )
@@ -211,12 +243,17 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _fault_commands(command: Callable[[str, Handler, str], argparse.ArgumentParser]) -> None:
-    cable = command("cable", _cable, "cut, heal or swap cables").add_subparsers(dest="action", required=True)
+    cable = command("cable", _cable, "cut, heal or move cables").add_subparsers(dest="action", required=True)
     for action, text in (("cut", "take the cable out"), ("heal", "plug it in again")):
         made = cable.add_parser(action, help=text)
         made.add_argument("cable", metavar="CABLE|NODE:PORT")
     made = cable.add_parser("swap", help="exchange the plugs in two ports")
     made.add_argument("ends", nargs=2, metavar="NODE:PORT")
+    made = cable.add_parser("connect", help="one cable from port to port; plugs in the way hang loose")
+    made.add_argument("ends", nargs=2, metavar="NODE:PORT")
+    made.add_argument("--crossed", action="store_true", help="rail 0 of one end meets rail 1 of the other")
+    for action, text in (("deafen", "let nothing reach a port; what it sends arrives"), ("undeafen", "end that")):
+        cable.add_parser(action, help=text).add_argument("port", metavar="NODE:PORT")
     cable.add_parser("list", help="show what is plugged in where")
     made = command("mtu", _mtu, "set the MTU of one end of a leg")
     made.add_argument("node")
@@ -231,3 +268,18 @@ def _fault_commands(command: Callable[[str, Handler, str], argparse.ArgumentPars
         ("start", "switch on, with the disk it had"),
     ):
         node.add_parser(action, help=text).add_argument("node")
+
+
+def _vm_commands(command: Callable[[str, Handler, str], argparse.ArgumentParser]) -> None:
+    text = "two nodes as virtual machines with a kernel of their own, in place of nodes in namespaces"
+    actions = command("vm", _vm, text).add_subparsers(dest="action", required=True)
+    made = actions.add_parser("up", help="start both, or leave them running")
+    made.add_argument("--timeout", type=float, default=vm.READY_SECONDS, help="seconds until both answer (default 420)")
+    actions.add_parser("down", help="stop both and remove what they left")
+    made = actions.add_parser("status", help="show both")
+    made.add_argument("--json", action="store_true", help="for programs")
+    made = actions.add_parser("exec", help="run a command in the controller namespace, or over SSH on a machine")
+    made.add_argument("command", nargs=argparse.REMAINDER, metavar="[NODE] -- COMMAND")
+    made = actions.add_parser("ssh", help="open an SSH session with a machine, or run a command over one")
+    made.add_argument("node")
+    made.add_argument("command", nargs=argparse.REMAINDER)

@@ -39,7 +39,7 @@ def prepare(instance: Instance, number: int, data_mib: int) -> None:
         handle.truncate(data_mib << 20)
     run(["mkfs.ext4", "-q", "-F", "-m", "1", image])
     mount(instance, name)
-    _identify(instance, number, folder / "root")
+    write_files(folder / "root", identity(instance, number))
 
 
 def mount(instance: Instance, name: str) -> None:
@@ -53,13 +53,13 @@ def mount(instance: Instance, name: str) -> None:
         run(["mount", "-o", "loop", folder / "data.img", folder / "data"])
 
 
-def _identify(instance: Instance, number: int, root: Path) -> None:
-    """What one machine of a kind has for itself."""
+def identity(instance: Instance, number: int) -> dict[str, tuple[str, int]]:
+    """What one machine of a kind has for itself: path below its root -> text and mode."""
     name = node_name(number)
     hosts = "".join(f"{node_address(n)} {node_name(n)}\n" for n in range(1, MAX_NODES + 1))
     plan = MANAGEMENT_PLAN.format(netdev=MANAGEMENT_NETDEV, address=node_address(number), prefix=MANAGEMENT_PREFIX)
     host_key = keys.host_key(instance, name)
-    files = {
+    return {
         "etc/hostname": (f"{name}\n", 0o644),
         "etc/hosts": (f"127.0.0.1 localhost\n{hosts}", 0o644),
         "etc/machine-id": (f"{0x6B10 + number:032x}\n", 0o444),
@@ -68,6 +68,9 @@ def _identify(instance: Instance, number: int, root: Path) -> None:
         "etc/ssh/ssh_host_ed25519_key.pub": (host_key.with_suffix(".pub").read_text(encoding="ascii"), 0o644),
         "root/.ssh/authorized_keys": ((instance.keys / f"{keys.CLIENT}.pub").read_text(encoding="ascii"), 0o600),
     }
+
+
+def write_files(root: Path, files: dict[str, tuple[str, int]]) -> None:
     for relative, (text, mode) in files.items():
         path = root / relative
         path.parent.mkdir(mode=0o700 if "/.ssh" in relative else 0o755, exist_ok=True)

@@ -34,10 +34,12 @@ def gather(instance: Instance) -> dict[str, Any]:
 
 
 def describe(state: State) -> list[dict[str, Any]]:
-    """Each cable: its name, its ends, and `up`, `cut` or `off` (no power at an end)."""
+    """Each cable that is plugged in: its name, its ends, and `up`, `cut`, `loose` (one plug) or `off` (no power at an end)."""
     rows = []
     for name, ends in sorted(state.cables().items()):
-        how = "up" if state.carries(name) else "cut" if name in state.cut else "off"
+        loose = len(ends) == 1 and state.shape != "switch"
+        how = "up" if state.carries(name) else "cut" if name in state.cut else "loose" if loose else "off"
+        how += ", crossed" if name in state.crossed else ""
         far = ["switch"] if state.shape == "switch" else []
         rows.append({"name": name, "ends": [*map(str, ends), *far], "state": how})
     return rows

@@ -6,9 +6,9 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of the modules that work on the fabric's netdevs of one node."""
+    """Options of the modules that work on the fabric's netdevs of one node: C(ports), and with the whole fragment C(mtu)."""
 
-    DOCUMENTATION = r"""
+    PORTS = r"""
 options:
   ports:
     description:
@@ -60,8 +60,14 @@ options:
         description: IPv4 address at the other end.
         type: str
         required: true
+"""
+
+    DOCUMENTATION = (
+        PORTS
+        + r"""
   mtu:
     description: MTU of the interfaces in bytes, from 1280 to 9216. With 9000 RDMA uses its largest path MTU, 4096.
     type: int
     default: 9000
 """
+    )

@@ -19,7 +19,7 @@ description:
     C(rdma_device), C(address), C(prefix), C(subnet), C(peer), C(peer_netdev) and C(peer_address).
   - >-
     A leg is one rail of one cable. Leg number 2 * cable + rail has that /24 of O(supernet), counted from 0, and the node of
-    rank r has the address r + 1 in it.
+    rank r has the address r + 1 in it. O(legs) replaces that for single legs.
   - Everything that is wrong in the file is reported together, each with its place, what was found and what is allowed.
   - Any file name that ends in C(.yml) or C(.yaml) is accepted.
 notes:
@@ -109,6 +109,34 @@ options:
       - RDMA devices, in the shape of O(netdevs).
       - Derived from the netdev's name by default, C(enp1s0f0np0) has C(rocep1s0f0). Needed for netdevs with other names.
     type: dict
+  legs:
+    description:
+      - Subnets and addresses of single legs, in place of the planned ones. Legs that are not listed keep theirs.
+      - No two legs may share a subnet, and none may overlap the management network of a node.
+    type: list
+    elements: dict
+    default: []
+    suboptions:
+      between:
+        description:
+          - The cable, by the names of its two nodes in any order. C(NAME:PORT) in place of a name tells two cables between the same nodes
+            apart, as in a ring of two.
+          - Required for O(shape=ring). May be left out for O(shape=pair), and must be for O(shape=switch), where a rail is one leg of all nodes.
+        type: list
+        elements: str
+      rail:
+        description: The rail, V(0) or V(1).
+        type: int
+        required: true
+        choices: [0, 1]
+      subnet:
+        description:
+          - IPv4 network of the leg, in CIDR form, a /24, which NCCL compares (E(NCCL_IB_SUBNET_PREFIX_LEN)).
+          - The leg keeps its share of O(supernet) when it is left out.
+        type: str
+      addresses:
+        description: Mapping of node names to their IPv4 addresses in the subnet. A node that is left out keeps the address rank + 1.
+        type: dict
 """
 
 EXAMPLES = r"""
@@ -137,8 +165,17 @@ nodes:
 #     vars:
 #       ansible_user: admin
 
+# Addresses of one leg as in NVIDIA's plan for three nodes (connect-three-sparks README), added to ring.yml
+# legs:
+#   - between: [spark1, spark3]
+#     rail: 0
+#     subnet: 192.168.2.0/24
+#     addresses:
+#       spark1: 192.168.2.1
+#       spark3: 192.168.2.2
+
 # Look at the plan:
-#   ansible-inventory -i ring.yml --list
+#   ansible-playbook playbooks/plan.yml -i ring.yml
 """
 
 from ansible.errors import AnsibleError, AnsibleParserError

@@ -7,18 +7,23 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: fabric_check
-short_description: Check the fabric's interfaces and ping the other end of each leg
+short_description: Climb the ladder of fabric checks on a node
 version_added: "0.1.0"
 author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - >-
-    Looks at every fabric interface of the node, presence, carrier, IPv4 address and MTU, and pings the other end of each leg with
-    unfragmented packets of the full MTU, all legs at once.
+    Looks at every leg of the node from the cheap to the expensive, presence, PCIe link, carrier, speed, IPv4 address, MTU and route, and
+    pings the other end with unfragmented packets of the full MTU, all legs at once; then at the RoCE v2 GID and RDMA's active MTU.
+    Every node pings, so that each leg is tried in both directions.
+  - Looks for addresses that put two interfaces of the node in one subnet, and compares the firmware with that of the other nodes.
   - >-
-    Looks again until everything holds or O(timeout) has passed, since an interface gets carrier only when both ends are up and its
-    address after that.
+    Looks again until interfaces and pings are as they should be or O(timeout) has passed, since an interface gets carrier only when
+    both ends are up and its address after that.
   - Changes nothing and does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together.
+  - >-
+    RDMA's active MTU is what C(ibv_devinfo) says. Where that is not installed it follows from the interface's MTU by the kernel's rule,
+    the largest of 256 to 4096 that leaves 96 bytes for headers.
 extends_documentation_fragment:
   - gb10.ring.fabric_ports
 options:
@@ -32,6 +37,46 @@ options:
       - Pings under way are let finish, so a failing run takes up to about 5 seconds more.
     type: int
     default: 30
+  expected_speed:
+    description: Speed of every interface in Mb/s, 0 for any. Both functions of a GB10 port report 200000.
+    type: int
+    default: 200000
+  expected_pcie_speed:
+    description: Speed of every function's PCIe link, as sysfs writes it. Empty leaves speed and width out.
+    type: str
+    default: 32.0 GT/s
+  expected_pcie_width:
+    description: Lanes of every function's PCIe link.
+    type: int
+    default: 4
+  expected_driver:
+    description: Driver of every interface. Empty for any.
+    type: str
+    default: mlx5_core
+  expected_flaps:
+    description: Carrier changes since the interface appeared that are no news.
+    type: int
+    default: 20
+  rdma:
+    description: Look at GID and active MTU too. A node without RDMA modules has neither.
+    type: bool
+    default: true
+  cabling:
+    description:
+      - Checks C(fabric.cabling) of any nodes, from the cabling probe. Those about O(node) become part of the result.
+    type: list
+    elements: dict
+    default: []
+  firmware:
+    description:
+      - Firmware versions of all nodes, by inventory name, as P(gb10.ring.fabric_firmware#filter) gathers them.
+      - Empty leaves the comparison out.
+    type: dict
+    default: {}
+  sysfs_root:
+    description: Directory that stands for C(/sys).
+    type: path
+    default: /sys
 attributes:
   check_mode:
     description: Runs the same in check mode.
@@ -45,6 +90,7 @@ attributes:
 requirements:
   - C(ip) of iproute2 and C(ping) of iputils on the node
 seealso:
+  - module: gb10.ring.fabric_info
   - module: gb10.ring.fabric_netplan
   - module: gb10.ring.report
 """
@@ -61,7 +107,10 @@ EXAMPLES = r"""
 RETURN = r"""
 checks:
   description:
-    - The checks of every leg, C(fabric.presence), C(fabric.carrier), C(fabric.address), C(fabric.mtu) and C(fabric.ping).
+    - >-
+      The checks of every leg, C(fabric.presence), C(fabric.pcie), C(fabric.carrier), C(fabric.flaps), C(fabric.speed),
+      C(fabric.address), C(fabric.mtu), C(fabric.route), C(fabric.ping), C(fabric.gid) and C(fabric.active_mtu).
+    - Then those of the node, C(fabric.subnet), C(fabric.firmware) and C(fabric.cabling).
     - Those that cannot hold after an earlier failure of the same leg are left out.
   returned: success
   type: list
@@ -77,7 +126,8 @@ checks:
       description: Whether it held.
       type: bool
     severity:
-      description: What a failure means, here always V(error).
+      description: >-
+        What a failure means, V(info) for C(fabric.flaps), V(warning) for C(fabric.firmware), V(error) for the others.
       type: str
     found:
       description: What was found, with the leg.
@@ -106,38 +156,63 @@ legs_total:
   returned: success
   type: int
   sample: 4
+legs_down:
+  description: Interfaces of the legs that did not.
+  returned: success
+  type: list
+  elements: str
+  sample: []
 """
+
+from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.checks import leg_reports
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import ladder
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS, PortsError, parse_ports
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.probe import observe
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.probe import survey
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
+SPEC = {
+    "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
+    "mtu": {"type": "int", "default": 9000},
+    "node": {"type": "str", "required": True},
+    "timeout": {"type": "int", "default": 30},
+    "expected_speed": {"type": "int", "default": 200000},
+    "expected_pcie_speed": {"type": "str", "default": "32.0 GT/s"},
+    "expected_pcie_width": {"type": "int", "default": 4},
+    "expected_driver": {"type": "str", "default": "mlx5_core"},
+    "expected_flaps": {"type": "int", "default": 20},
+    "rdma": {"type": "bool", "default": True},
+    "cabling": {"type": "list", "elements": "dict", "default": []},
+    "firmware": {"type": "dict", "default": {}},
+    "sysfs_root": {"type": "path", "default": "/sys"},
+}
 
-def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
-            "mtu": {"type": "int", "default": 9000},
-            "node": {"type": "str", "required": True},
-            "timeout": {"type": "int", "default": 30},
-        },
-        supports_check_mode=True,
+
+def expectation(options):
+    names = ("speed", "pcie_speed", "pcie_width", "driver", "flaps")
+    return ladder.Expected(
+        mtu=options["mtu"], rdma=options["rdma"], **{name: options[f"expected_{name}"] for name in names}
     )
-    mtu = module.params["mtu"]
+
+
+def main():
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
+    options = module.params
     try:
-        ports = parse_ports(module.params["ports"], mtu)
-        seen = observe(ports, mtu, module.params["timeout"])
+        ports = parse_ports(options["ports"], options["mtu"])
+        seen = survey(ports, options["mtu"], options["timeout"], Path(options["sysfs_root"]))
     except (HostError, PortsError) as error:
         module.fail_json(msg=str(error))
-    legs = leg_reports(module.params["node"], ports, mtu, seen.links, seen.pings)
+    legs = ladder.leg_reports(options["node"], ports, expectation(options), seen)
+    whole = ladder.node_checks(options["node"], ports, seen.links, options["firmware"], options["cabling"])
     module.exit_json(
         changed=False,
-        checks=[check.to_dict() for leg in legs for check in leg.checks],
+        checks=[check.to_dict() for check in (*(check for leg in legs for check in leg.checks), *whole)],
         legs_up=sum(leg.up for leg in legs),
         legs_total=len(legs),
+        legs_down=[port.netdev for port, leg in zip(ports, legs, strict=True) if not leg.up],
     )
 
 

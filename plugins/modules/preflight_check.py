@@ -29,6 +29,15 @@ options:
     type: list
     elements: dict
     default: []
+  legs:
+    description:
+      - All legs of the plan, those of other nodes too, as the filter P(gb10.ring.fabric_legs#filter) gives them. Of each entry C(subnet),
+        C(rail), and C(node) and C(port) of its C(ends) are used.
+      - No address or route of the node may be in one of their subnets, other than on a netdev of O(ports) or of the netplan file of this
+        collection. Empty leaves the check out.
+    type: list
+    elements: dict
+    default: []
   management_interface:
     description: Netdev that should carry O(management_address). Empty leaves the check out.
     type: str
@@ -80,6 +89,7 @@ EXAMPLES = r"""
   gb10.ring.preflight_check:
     node: "{{ inventory_hostname }}"
     ports: "{{ fabric_ports }}"
+    legs: "{{ hostvars | gb10.ring.fabric_legs(groups['ring']) }}"
     management_interface: "{{ management_interface }}"
     management_address: "{{ management_address }}"
   register: preflight_checks
@@ -95,8 +105,8 @@ RETURN = r"""
 checks:
   description:
     - Checks C(preflight.os), C(preflight.architecture), C(preflight.python), C(preflight.systemd), C(preflight.privileges),
-      C(preflight.tools), C(preflight.netplan), C(preflight.port) for each physical port, C(preflight.management), C(preflight.data_path)
-      and C(preflight.clock), each with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+      C(preflight.tools), C(preflight.netplan), C(preflight.port) for each physical port, C(preflight.management), C(preflight.overlap),
+      C(preflight.data_path) and C(preflight.clock), each with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
     - For a node that does not answer, C(preflight.reachable) alone; for one that cannot run the module, C(preflight.python) or
       C(preflight.module) alone.
   returned: always
@@ -143,10 +153,12 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.memory.swap import meminfo_kib
 from ansible_collections.gb10.ring.plugins.module_utils.report import machine, preflight
+from ansible_collections.gb10.ring.plugins.module_utils.topology.overlap import planned_legs
 
 SPEC = {
     "node": {"type": "str", "required": True},
     "ports": {"type": "list", "elements": "dict", "default": []},
+    "legs": {"type": "list", "elements": "dict", "default": []},
     "management_interface": {"type": "str", "default": ""},
     "management_address": {"type": "str", "default": ""},
     "data_path": {"type": "path", "default": "/var/lib/gb10-ring"},
@@ -169,6 +181,10 @@ def expected(options):
     lacking = [number for number, port in enumerate(options["ports"]) if not {"port", "netdev"} <= set(port)]
     if lacking:
         raise ValueError(f"ports: port or netdev missing in entry {', '.join(map(str, lacking))}; use fabric_ports")
+    try:
+        legs = planned_legs(options["legs"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"legs: {error} in an entry is not usable; use the filter gb10.ring.fabric_legs") from error
     return preflight.Expected(
         node=options["node"],
         min_python=minimum,
@@ -178,6 +194,7 @@ def expected(options):
         management_interface=options["management_interface"],
         management_address=options["management_address"],
         data_path=options["data_path"],
+        legs=legs,
     )
 
 

@@ -1,12 +1,11 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What the fabric of one node should look like, as checks, and what ``ping`` said about it."""
+"""What ``ip`` and ``ping`` say about one leg, and the checks of it; ladder.py puts them in order."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..report.checks import Check
@@ -16,6 +15,14 @@ from .ports import Port
 # IPv4 header (20) and ICMP header (8): what is left of a frame for ping's payload.
 PING_OVERHEAD = 28
 
+_ABSENT_CURE = (
+    "plug in the cable of port {port}: DGX OS powers an unused ConnectX port off, and its netdevs go with it; "
+    "where the machine names it otherwise, set netdevs in the topology file"
+)
+_WRONG_CURE = (
+    "set netdevs of this node in the topology file to the names that fabric_info reports for the port; take a fabric netdev out of "
+    "any bond or bridge: each has an address of its own"
+)
 _COUNTS = re.compile(r"(\d+) packets transmitted, (\d+) received")
 
 
@@ -58,55 +65,20 @@ def settled(port: Port, link: Link | None, mtu: int) -> bool:
     return link is None or (link.carrier and link.ipv4 == (port.cidr,) and link.mtu == mtu)
 
 
-@dataclass(frozen=True)
-class LegReport:
-    """The checks of one leg as this node sees it."""
-
-    checks: tuple[Check, ...]
-    pinged: bool
-
-    @property
-    def up(self) -> bool:
-        return self.pinged and all(check.ok for check in self.checks)
-
-
-def leg_reports(
-    node: str, ports: Sequence[Port], mtu: int, links: Mapping[str, Link], pings: Mapping[str, Ping]
-) -> list[LegReport]:
-    """A report for each port; pings by netdev."""
-    return [
-        LegReport(leg_checks(node, port, mtu, links.get(port.netdev), pings.get(port.netdev)), port.netdev in pings)
-        for port in ports
-    ]
-
-
-def leg_checks(node: str, port: Port, mtu: int, link: Link | None, ping: Ping | None) -> tuple[Check, ...]:
-    """The checks of one leg; what cannot hold after an earlier failure is left out."""
-    presence = _presence(node, port, link)
-    if link is None:
-        return (presence,)
-    carrier = _carrier(node, port, link)
-    if not link.carrier:
-        return (presence, carrier)
-    checks = (presence, carrier, _address(node, port, link), _mtu(node, port, mtu, link))
-    return (*checks, _ping(node, port, mtu, ping)) if ping else checks
-
-
-def _presence(node: str, port: Port, link: Link | None) -> Check:
+def presence_check(node: str, port: Port, link: Link | None, wrong: str = "") -> Check:
+    """wrong: why the netdev of that name is not the planned one, empty when it is."""
+    found = f"{port.netdev} {wrong}" if wrong else port.label if link else f"no netdev {port.netdev}"
     return Check(
         id="fabric.presence",
         node=node,
-        ok=link is not None,
-        found=port.label if link else f"no netdev {port.netdev}",
+        ok=link is not None and not wrong,
+        found=found,
         expected=f"netdev {port.netdev} (port {port.port}, rail {port.rail}) for {port.subnet} to {port.peer}",
-        cure=(
-            f"plug in the cable of port {port.port}: DGX OS powers an unused ConnectX port off, and its netdevs go with it; "
-            "where the machine names it otherwise, set netdevs in the topology file"
-        ),
+        cure=_WRONG_CURE if wrong else _ABSENT_CURE.format(port=port.port),
     )
 
 
-def _carrier(node: str, port: Port, link: Link) -> Check:
+def carrier_check(node: str, port: Port, link: Link) -> Check:
     state = "carrier" if link.carrier else "no carrier" if link.up else "set down, no carrier"
     return Check(
         id="fabric.carrier",
@@ -123,7 +95,7 @@ def _carrier(node: str, port: Port, link: Link) -> Check:
     )
 
 
-def _address(node: str, port: Port, link: Link) -> Check:
+def address_check(node: str, port: Port, link: Link) -> Check:
     strangers = [address for address in link.ipv4 if address != port.cidr]
     return Check(
         id="fabric.address",
@@ -140,7 +112,7 @@ def _address(node: str, port: Port, link: Link) -> Check:
     )
 
 
-def _mtu(node: str, port: Port, mtu: int, link: Link) -> Check:
+def mtu_check(node: str, port: Port, mtu: int, link: Link) -> Check:
     return Check(
         id="fabric.mtu",
         node=node,
@@ -151,7 +123,7 @@ def _mtu(node: str, port: Port, mtu: int, link: Link) -> Check:
     )
 
 
-def _ping(node: str, port: Port, mtu: int, ping: Ping) -> Check:
+def ping_check(node: str, port: Port, mtu: int, ping: Ping) -> Check:
     said = f" ({ping.reason})" if ping.reason and not ping.ok else ""
     passes = ", small ones pass" if ping.small and not ping.ok else ""
     return Check(

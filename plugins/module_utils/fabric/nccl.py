@@ -1,5 +1,5 @@
 # Copyright: gb10.ring contributors
-# GNU General Public License v3.0 or later (see LICENSE)
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The environment that makes NCCL use every leg of this node's fabric, for each shape of cabling."""
 
@@ -16,9 +16,16 @@ class NcclError(ValueError):
 
 
 def environment(
-    shape: str, size: int, fabric_ports: Sequence[Mapping[str, Any]], management_interface: str
+    shape: str,
+    size: int,
+    fabric_ports: Sequence[Mapping[str, Any]],
+    management_interface: str,
+    found: Sequence[Mapping[str, Any]] | None = None,
 ) -> dict[str, str]:
     """Variables for one node. fabric_ports: the list of that name that the inventory gives each node.
+
+    found: ports of a fabric_info result of this node. With it only devices that are there and ACTIVE are named, as they are called on
+    this node; without it those that the plan names.
 
     NCCL_IB_GID_INDEX is never set: the index of the RoCE v2 IPv4 entry differs between nodes and moves after a link flap, and
     NCCL finds it by version and address family. NCCL_CROSS_NIC and NCCL_IB_ADDR_RANGE stay unset on a ring, where neither has
@@ -26,7 +33,7 @@ def environment(
     """
     if shape not in SHAPES:
         raise NcclError(f"ring_shape is {shape!r}, allowed: {', '.join(SHAPES)}")
-    devices = _devices(fabric_ports)
+    devices = _planned(fabric_ports) if found is None else _active(fabric_ports, found)
     result = {
         "NCCL_NET": "IB",
         "NCCL_IB_DISABLE": "0",
@@ -68,14 +75,32 @@ def _ports_differ(fabric_ports: Sequence[Mapping[str, Any]]) -> bool:
     return any(port["netdev"] != port["peer_netdev"] for port in fabric_ports)
 
 
-def _devices(fabric_ports: Sequence[Mapping[str, Any]]) -> list[str]:
-    """RDMA devices, rail 0 of both ports first: the order in which NCCL lists them."""
-    names = [
-        str(port.get("rdma_device") or "")
-        for port in sorted(fabric_ports, key=lambda port: (port["rail"], port["port"]))
-    ]
+def _planned(fabric_ports: Sequence[Mapping[str, Any]]) -> list[str]:
+    names = [str(port.get("rdma_device") or "") for port in _ordered(fabric_ports)]
     if not names or "" in names:
         raise NcclError(
             f"fabric_ports names the RDMA devices {names}, expected one rdma_device for each of at least one port"
         )
     return names
+
+
+def _active(fabric_ports: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """By netdev: that is what the plan gave an address to. NCCL waits without end for a device whose port is down."""
+    by_netdev = {function["netdev"]: function for function in found if function["present"]}
+    states = {}
+    names = []
+    for port in _ordered(fabric_ports):
+        function = by_netdev.get(port["netdev"], {})
+        device, state = function.get("rdma_device", ""), function.get("rdma_state", "")
+        states[port["netdev"]] = f"{device} {state}" if device else "no RDMA device" if function else "absent"
+        if device and state.endswith(" ACTIVE"):
+            names.append(str(device))
+    if not names:
+        seen = ", ".join(f"{netdev}: {state}" for netdev, state in states.items()) or "no planned port"
+        raise NcclError(f"no RDMA device of the fabric is ACTIVE ({seen}); run verify.yml and see to the cables first")
+    return names
+
+
+def _ordered(fabric_ports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Rail 0 of both ports first: the order in which NCCL lists the devices."""
+    return sorted(fabric_ports, key=lambda port: (port["rail"], port["port"]))

@@ -1,20 +1,31 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reading and changing the machine's netplan configuration, as the pure core in netplan.py plans it."""
+"""Reading the machine's network configuration, and asking netplan about another one, as the pure core in change.py needs it."""
 
 from __future__ import annotations
 
+import os
 import tempfile
+from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
+from typing import Any
 
-from ..host import HostError, read_text, run, sync_directory, write_text
+from ..host import HostError, run, write_text
+from . import before, guard, netplan_yaml
+from .change import Machine
+from .foreign import Netdev
 from .links import Link, parse_links
-from .netplan import FILE_MODE, NetplanPlan, State, explain_refusal
+from .netplan import FILE_MODE, Managers, Refusal, explain_refusal
+from .objections import ENGINE_UNIT, queue_pairs
 
-DIRECTORIES = ("etc/netplan", "run/netplan", "usr/lib/netplan")
+NETPLAN_DIRECTORIES = ("etc/netplan", "run/netplan", "usr/lib/netplan")
+PROFILE_DIRECTORIES = (
+    "etc/NetworkManager/system-connections",
+    "run/NetworkManager/system-connections",
+    "usr/lib/NetworkManager/system-connections",
+)
 GENERATE_TIMEOUT = 60.0  # seconds
-APPLY_TIMEOUT = 120.0  # seconds; netplan waits for udev, which may settle late
 
 
 def read_links() -> dict[str, Link]:
@@ -26,66 +37,124 @@ def read_links() -> dict[str, Link]:
         raise HostError(f"ip -j addr: not the JSON that was expected: {error}") from error
 
 
-def locate(name: str, root: Path) -> Path:
-    """The file of that name under ``root`` (``/`` but for tests). Raises HostError when netplan would not read it."""
+def locate(name: str) -> str:
+    """The path again. Raises HostError when netplan would not read it."""
     path = PurePosixPath(name)
     if str(path.parent) != "/etc/netplan" or path.suffix != ".yaml":
         raise HostError(f"path is '{name}', expected a file directly in /etc/netplan with a name that ends in .yaml")
-    return root / path.relative_to("/")
+    return str(path)
 
 
-def read_state(path: Path) -> State:
-    text = read_text(path)
-    mode = None if text is None else path.stat().st_mode & 0o7777
-    return State(text, mode, read_links())
+def read_machine(root: Path, management: str) -> Machine:
+    """Everything that a change may depend on. root: ``/`` but for tests. management: the interface that the inventory names."""
+    if not netplan_yaml.HAS_YAML:
+        raise HostError(netplan_yaml.MISSING)
+    paths = [path for directory in NETPLAN_DIRECTORIES for path in sorted((root / directory).glob("*.yaml"))]
+    paths += [path for directory in PROFILE_DIRECTORIES for path in _profiles(root / directory)]
+    originals = [path for path in (root / before.FOLDER.lstrip("/")).rglob("*") if path.is_file()]
+    stats = {path: path.stat() for path in paths}
+    links = _look()
+    return Machine(
+        files={_name(root, path): _read(path) for path in paths},
+        stats={_name(root, path): (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid) for path, stat in stats.items()},
+        originals={_name(root, path): _read(path) for path in originals},
+        links=links,
+        netdevs=tuple(_netdev(name) for name in links),
+        managers=Managers(_network_manager_states(), _networkd_states()),
+        management=_management(management, links),
+        serving=(*_engine(), *queue_pairs(_answer(["rdma", "-j", "resource", "show", "qp"]))),
+    )
 
 
-def validate(path: Path, text: str, root: Path) -> None:
-    """Let netplan judge the machine's whole configuration with the new file in it, on a copy. Raises HostError."""
+def _profiles(directory: Path) -> list[Path]:
+    """NetworkManager's own profiles; those that netplan generates belong to netplan's files."""
+    return [path for path in sorted(directory.glob("*.nmconnection")) if not path.name.startswith("netplan-")]
+
+
+def _name(root: Path, path: Path) -> str:
+    return f"/{path.relative_to(root)}"
+
+
+def _read(path: Path) -> str:
+    """The text such that writing it again gives the same bytes, whatever they are."""
+    try:
+        return path.read_bytes().decode("utf-8", "surrogateescape")
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+
+def _look() -> dict[str, dict[str, Any]]:
+    try:
+        return guard.look(read_links())
+    except ValueError as error:
+        raise HostError(f"ip -j addr: not the JSON that was expected: {error}") from error
+
+
+def _netdev(name: str) -> Netdev:
+    folder = Path("/sys/class/net") / name
+    try:
+        mac = (folder / "address").read_text(encoding="ascii").strip().lower()
+    except OSError:
+        mac = ""
+    driver = folder / "device/driver"
+    return Netdev(name, (mac,) if mac else (), driver.resolve().name if driver.exists() else "")
+
+
+def _answer(argv: list[str]) -> str:
+    """What a program says, empty when it is missing or fails."""
+    try:
+        done = run(argv, timeout=20.0, check=False)
+    except HostError:
+        return ""
+    return done.stdout if done.rc == 0 else ""
+
+
+def _network_manager_states() -> dict[str, str]:
+    lines = _answer(["nmcli", "-t", "-f", "DEVICE,STATE", "device", "status"]).splitlines()
+    return {name: state for name, _colon, state in (line.partition(":") for line in lines)}
+
+
+def _networkd_states() -> dict[str, str]:
+    rows = [line.split() for line in _answer(["networkctl", "--no-pager", "--no-legend", "list"]).splitlines()]
+    return {row[1]: row[4] for row in rows if len(row) == 5}
+
+
+def _management(named: str, links: Iterable[str]) -> tuple[str, ...]:
+    """Interfaces that may carry the way to this machine: the named one, that of the SSH session, those of default routes."""
+    found = [named]
+    routes = _answer(["ip", "-o", "-4", "route", "show", "default"]) + _answer(
+        ["ip", "-o", "-6", "route", "show", "default"]
+    )
+    found += [words[words.index("dev") + 1] for words in map(str.split, routes.splitlines()) if "dev" in words]
+    server = (os.environ.get("SSH_CONNECTION", "").split() + [""] * 3)[2]
+    if server:
+        rows = _answer(["ip", "-o", "addr", "show", "to", server]).splitlines()
+        found += [row.split()[1] for row in rows]
+    return tuple(name for name in dict.fromkeys(found) if name in links)
+
+
+def _engine() -> list[str]:
+    state = _answer_any(["systemctl", "is-active", ENGINE_UNIT])
+    return [f"{ENGINE_UNIT} is {state}"] if state in ("active", "activating", "reloading") else []
+
+
+def _answer_any(argv: list[str]) -> str:
+    try:
+        return run(argv, timeout=20.0, check=False).stdout.strip()
+    except HostError:
+        return ""
+
+
+def judge(files: Mapping[str, str]) -> Refusal | None:
+    """What netplan says about these files (absolute paths) as the machine's whole configuration; None when it accepts them."""
     with tempfile.TemporaryDirectory(prefix="gb10-netplan-") as name:  # 0700, since the copies may hold secrets
         copy = Path(name)
-        for directory in DIRECTORIES:
-            _copy_yaml(root / directory, copy / directory)
+        for directory in NETPLAN_DIRECTORIES:
+            (copy / directory).mkdir(parents=True)
         (copy / "lib").symlink_to("usr/lib")  # older netplan looks there
-        write_text(copy / path.relative_to(root), text, FILE_MODE)
+        for path, text in files.items():
+            write_text(copy / path.lstrip("/"), text, FILE_MODE)
         # netplan is Python: without this a dry run leaves its bytecode caches behind
         quiet = {"PYTHONDONTWRITEBYTECODE": "1"}
         done = run(["netplan", "generate", "--root-dir", name], timeout=GENERATE_TIMEOUT, check=False, env=quiet)
-        if done.rc != 0:
-            raise HostError(explain_refusal(done.stderr or done.stdout, name, f"/{path.relative_to(root)}"))
-
-
-def _copy_yaml(source: Path, target: Path) -> None:
-    target.mkdir(parents=True)
-    for file in sorted(source.glob("*.yaml")):
-        write_text(target / file.name, read_text(file) or "", FILE_MODE)
-
-
-def apply(planned: NetplanPlan, path: Path, before: State) -> None:
-    """Do what is planned. When netplan fails, the earlier file and what it says come back. Raises HostError."""
-    if planned.rewrite:
-        write_text(path, planned.text, FILE_MODE)
-    if not planned.activate:
-        return
-    try:
-        run(["netplan", "apply"], timeout=APPLY_TIMEOUT)
-    except HostError as error:
-        raise HostError(f"{error}. {_restore(path, before)}") from error
-
-
-def _restore(path: Path, before: State) -> str:
-    """Put the earlier file back and apply it; returns what became of it, for the message."""
-    try:
-        if before.text is None:
-            path.unlink(missing_ok=True)
-            sync_directory(path.parent)
-        else:
-            write_text(path, before.text, before.mode or FILE_MODE)
-    except (HostError, OSError) as error:
-        return f"Putting the earlier {path.name} back failed too: {error}. Cure: restore or remove it, then run 'netplan apply'"
-    what = "The new file is removed again" if before.text is None else "The earlier file is back"
-    try:
-        run(["netplan", "apply"], timeout=APPLY_TIMEOUT)
-    except HostError as error:
-        return f"{what}, but applying that failed too: {error}. Cure: find out why 'netplan apply' fails on this node"
-    return f"{what} and applied."
+    return None if done.rc == 0 else explain_refusal(done.stderr or done.stdout, name)

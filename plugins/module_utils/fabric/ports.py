@@ -46,6 +46,7 @@ class Port:
     peer: str
     peer_netdev: str
     peer_address: str
+    rdma_device: str = ""
 
     @property
     def cidr(self) -> str:
@@ -57,7 +58,7 @@ class Port:
         return f"{self.netdev} (port {self.port}, rail {self.rail}, {self.subnet} to {self.peer})"
 
 
-def parse_ports(options: Sequence[Mapping[str, Any]], mtu: int) -> tuple[Port, ...]:
+def parse_ports(options: Sequence[Mapping[str, Any]], mtu: int = 9000) -> tuple[Port, ...]:
     """Checked ports from the module's options. Raises PortsError with everything that is wrong."""
     problems = []
     if not options:

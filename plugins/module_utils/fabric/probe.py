@@ -9,15 +9,23 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TypeVar
 
-from ..host import run
+from ..host import HostError, run
 from .checks import Ping, can_ping, parse_ping, ping_argv, settled
+from .info import Function, functions
+from .ladder import Route, Seen, parse_devinfo, parse_route
 from .links import Link
 from .netplan_host import read_links
 from .ports import Port
+from .rdma import Port as Planned
+from .sysfs import snapshot
 
 POLL = 0.5  # seconds between two looks
 SMALL = 84  # bytes on the wire: ping's own default
+
+Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -54,6 +62,42 @@ def observe(
     return Observation(links, pings | _diagnose([port for port in ports if port.netdev in pings], pings))
 
 
+def survey(ports: Sequence[Port], mtu: int, timeout: float, root: Path) -> Seen:
+    """Wait as observe() does, then look at hardware, routes and RDMA of every leg; root stands for /sys."""
+    first = observe(ports, mtu, timeout)
+    return Seen(
+        links=first.links,
+        pings=first.pings,
+        functions=look(ports, root),
+        routes=_parallel(ports, route),
+        verbs=verbs_mtus(),
+    )
+
+
+def look(ports: Sequence[Port], root: Path) -> dict[str, Function]:
+    """The netdevs of the fabric that are there, by name."""
+    planned = [Planned(port.port, port.rail, port.netdev, port.rdma_device, port.address) for port in ports]
+    found = functions(snapshot(root, [port.netdev for port in ports]), {}, planned)
+    return {function.netdev: function for function in found if function.present}
+
+
+def route(port: Port) -> Route:
+    """Where this machine sends packets for the other end."""
+    done = run(["ip", "-j", "route", "get", port.peer_address], check=False)
+    try:
+        return parse_route(done.stdout if done.rc == 0 else "", (done.stderr.strip() or "no answer").splitlines()[-1])
+    except ValueError as error:
+        raise HostError(f"{' '.join(done.argv)}: not the JSON that was expected: {error}") from error
+
+
+def verbs_mtus() -> dict[str, int]:
+    """Active MTU by RDMA device, where ibv_devinfo is installed and finds devices; else empty."""
+    try:
+        return parse_devinfo(run(["ibv_devinfo"], check=False).stdout)
+    except HostError:
+        return {}
+
+
 def _ping_all(ports: Sequence[Port], mtu: int) -> dict[str, Ping]:
     return _parallel(ports, lambda port: ping(port, mtu))
 
@@ -69,7 +113,7 @@ def ping(port: Port, size: int, count: int = 2) -> Ping:
     return parse_ping(done.stdout, done.stderr)
 
 
-def _parallel(ports: Sequence[Port], work: Callable[[Port], Ping]) -> dict[str, Ping]:
+def _parallel(ports: Sequence[Port], work: Callable[[Port], Result]) -> dict[str, Result]:
     if not ports:
         return {}
     with ThreadPoolExecutor(max_workers=len(ports)) as pool:

@@ -1,14 +1,14 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""RDMA devices of the planned ports: which GID to use, and what is wrong with them; pure."""
+"""RDMA devices of the planned ports: which GID to use, and what is wrong with the devices; pure."""
 
 from __future__ import annotations
 
 import ipaddress
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from ..report.checks import Check
@@ -105,30 +105,16 @@ def rate_gbps(text: str) -> float | None:
     return float(found[1]) if found else None
 
 
-def describe(port: Port, device: Device | None) -> dict[str, Any]:
-    """One port's device for a report; an absent device is a fact like any other."""
-    found = asdict(device or Device(port.rdma_device))
-    gids = found.pop("gids")
-    return {
-        **found,
-        "netdevs": list(found["netdevs"]),
-        "present": device is not None,
-        "port": port.port,
-        "rail": port.rail,
-        "gid_index": gid_index((Gid(**gid) for gid in gids), port.address, port.netdev),
-    }
-
-
 def checks(node: str, ports: Sequence[Port], devices: Mapping[str, Device], rate: float) -> list[Check]:
-    """Checks of every planned port; what follows from an absent device or a port that is down is left out."""
+    """Checks of every planned port; what follows from an absent device or a port that is down is left out. rate 0: any rate."""
     found = []
     for port in ports:
         device = devices.get(port.rdma_device)
         found.append(_device_check(node, port, device, devices.values()))
         if device is not None:
             found.append(_state_check(node, port, device))
-            if found[-1].ok:
-                found += [_rate_check(node, port, device, rate), _gid_check(node, port, device)]
+            if found[-1].ok and rate:
+                found.append(_rate_check(node, port, device, rate))
     return found
 
 
@@ -165,19 +151,6 @@ def _rate_check(node: str, port: Port, device: Device, rate: float) -> Check:
         found=f"{port.label} {device.rate or 'without rate'}",
         expected=f"{rate:g} Gb/sec",
         cure="Reseat the cable or try another 200 Gb/s one; on a switch, turn autonegotiation off and fix the port at 200G",
-    )
-
-
-def _gid_check(node: str, port: Port, device: Device) -> Check:
-    index = gid_index(device.gids, port.address, port.netdev)
-    held = ", ".join(f"{gid.index}: {gid.value}" for gid in device.gids if gid.kind == ROCE_V2) or "none"
-    return Check(
-        "rdma.gid",
-        node,
-        ok=index is not None,
-        found=f"{port.label} RoCE v2 GID index {index}" if index is not None else f"{port.label} RoCE v2 GIDs {held}",
-        expected=f"a RoCE v2 GID for {port.address}",
-        cure=f"Put {port.address} on {port.netdev} (fabric role); the GID follows the address",
     )
 
 

@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads RDMA devices, modules and limits of a machine, and applies an RdmaPlan to it."""
+"""Reads kernel modules and limits of a machine, and applies an RdmaPlan to it."""
 
 from __future__ import annotations
 
@@ -11,50 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..host import HostError, read_text, run, write_text
-from .rdma import Device, Gid
 from .rdma_settings import RdmaPlan, Wanted, builtin_names, files, memlock_bytes, to_load
-
-
-def devices(sys_root: Path) -> dict[str, Device]:
-    """RDMA devices by name; none on a machine without RDMA."""
-    return {path.name: _device(path) for path in sorted((sys_root / "class/infiniband").glob("*"))}
-
-
-def _device(path: Path) -> Device:
-    ports = sorted((path / "ports").glob("[0-9]*"), key=lambda port: int(port.name))
-    port = ports[0] if ports else path / "ports/1"  # a ConnectX function has one port
-    gids = tuple(_gids(port))
-    return Device(
-        name=path.name,
-        netdevs=_netdevs(path, gids),
-        state=_text(port / "state"),
-        rate=_text(port / "rate"),
-        link_layer=_text(port / "link_layer"),
-        fw_ver=_text(path / "fw_ver"),
-        sys_image_guid=_text(path / "sys_image_guid"),
-        gids=gids,
-    )
-
-
-def _netdevs(path: Path, gids: Iterable[Gid]) -> tuple[str, ...]:
-    """By PCI device; a soft-RoCE device has none, so then by what its GIDs belong to."""
-    names = sorted(netdev.name for netdev in (path / "device/net").glob("*"))
-    return tuple(names or sorted({gid.netdev for gid in gids if gid.netdev}))
-
-
-def _gids(port: Path) -> Iterable[Gid]:
-    """Entries in use, in numeric order; the kernel answers EINVAL for the type of an empty one."""
-    for path in sorted((port / "gids").glob("[0-9]*"), key=lambda gid: int(gid.name)):
-        value, kind = _text(path), _text(port / "gid_attrs/types" / path.name)
-        if kind and value.strip(":0"):
-            yield Gid(int(path.name), value, kind, _text(port / "gid_attrs/ndevs" / path.name))
-
-
-def _text(path: Path) -> str:
-    try:
-        return (read_text(path) or "").strip()
-    except HostError:
-        return ""
 
 
 def current_files(etc_root: Path, wanted: Wanted) -> dict[str, str]:

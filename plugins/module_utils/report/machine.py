@@ -14,16 +14,20 @@ from pathlib import Path
 from typing import Any
 
 from ..host import HostError, read_text, run
+from ..topology.overlap import Held, own_netdevs, parse_held
 from .preflight import FileSystem, MachineFacts
 
 # sudo's secure_path and a plain SSH session differ; the administrator's tools count either way.
 TOOL_PATH = os.pathsep.join([os.environ.get("PATH", ""), "/usr/local/sbin", "/usr/sbin", "/sbin"])
+
+OWN_NETPLAN = "etc/netplan/60-gb10-ring.yaml"
 
 
 def look(tools: Sequence[str], data_path: str, root: Path = Path("/")) -> MachineFacts:
     """Facts for ``preflight.checks``. root stands for / where files are read."""
     file_system, file_system_error = _file_system(Path(data_path))
     system = os.uname()
+    links = _ip("addr", "show")
     return MachineFacts(
         os_release=_text(root / "etc/os-release"),
         dgx_release=_text(root / "etc/dgx-release"),
@@ -35,7 +39,9 @@ def look(tools: Sequence[str], data_path: str, root: Path = Path("/")) -> Machin
         missing_tools=tuple(tool for tool in tools if shutil.which(tool, path=TOOL_PATH) is None),
         netplan=_package_version("netplan.io"),
         netdevs=tuple(sorted(path.name for path in (root / "sys/class/net").glob("*") if path.is_dir())),
-        addresses=_addresses(),
+        addresses=None if links is None else parse_addresses(links),
+        held=_held(links),
+        own_netdevs=own_netdevs(_text(root / OWN_NETPLAN)),
         file_system=file_system,
         file_system_error=file_system_error,
     )
@@ -67,11 +73,18 @@ def _package_version(package: str) -> str:
     return version.strip() if done.rc == 0 and status == "installed" else ""
 
 
-def _addresses() -> dict[str, tuple[str, ...]] | None:
+def _ip(*words: str) -> list[dict[str, Any]] | None:
+    """What ``ip`` tells of IPv4 as JSON, None when it can't."""
     try:
-        return parse_addresses(json.loads(run(["ip", "-j", "-4", "addr", "show"]).stdout or "[]"))
+        found: list[dict[str, Any]] = json.loads(run(["ip", "-j", "-4", *words]).stdout or "[]")
     except (HostError, ValueError):
         return None
+    return found
+
+
+def _held(links: Sequence[Mapping[str, Any]] | None) -> tuple[Held, ...] | None:
+    routes = None if links is None else _ip("route", "show", "table", "all")
+    return None if links is None or routes is None else parse_held(links, routes)
 
 
 def parse_addresses(links: Sequence[Mapping[str, Any]]) -> dict[str, tuple[str, ...]]:

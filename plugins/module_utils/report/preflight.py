@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from ..topology.overlap import Held, PlannedLeg, overlap
 from .checks import Check
 
 CLOCK_TOLERANCE_S = 30.0
@@ -51,7 +52,7 @@ class MachineFacts:
     os_release, dgx_release: texts of the files, empty for an absent one. python: version of the running interpreter. pid1: name of
     process 1. missing_tools: those asked for that are not on PATH. netplan: version of the package, empty when unknown. netdevs: all
     network devices. addresses: IPv4 addresses by netdev, None when they could not be read. file_system: None with the reason in
-    file_system_error.
+    file_system_error. held: IPv4 ranges in use, None when they could not be read. own_netdevs: those that our netplan file defines.
     """
 
     os_release: str
@@ -67,6 +68,8 @@ class MachineFacts:
     addresses: Mapping[str, tuple[str, ...]] | None
     file_system: FileSystem | None
     file_system_error: str = ""
+    held: tuple[Held, ...] | None = ()
+    own_netdevs: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ class PlannedPort:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is asked of a node. Empty architectures, systems or management_address leave that check out."""
+    """What is asked of a node. Empty architectures, systems, management_address or legs leave that check out."""
 
     node: str
     min_python: tuple[int, ...] = (3, 10)
@@ -89,6 +92,7 @@ class Expected:
     management_interface: str = ""
     management_address: str = ""
     data_path: str = "/var/lib/gb10-ring"
+    legs: tuple[PlannedLeg, ...] = ()
 
 
 def checks(facts: MachineFacts, expected: Expected) -> list[Check]:
@@ -102,6 +106,7 @@ def checks(facts: MachineFacts, expected: Expected) -> list[Check]:
         _netplan(node, facts.netplan),
         *_ports(facts, expected),
         *_management(facts, expected),
+        *_overlap(facts, expected),
         _data_path(facts, expected),
     ]
 
@@ -262,6 +267,11 @@ def _management_found(facts: MachineFacts, interface: str, address: str) -> str:
     if interface not in facts.netdevs:
         return f"no netdev {interface}; there are {', '.join(sorted(facts.netdevs)) or 'none'}"
     return f"{interface} with {', '.join(facts.addresses.get(interface, ())) or 'no IPv4 address'}"
+
+
+def _overlap(facts: MachineFacts, expected: Expected) -> list[Check]:
+    own = {port.netdev for port in expected.ports} | facts.own_netdevs
+    return [overlap(expected.node, facts.held, expected.legs, own)] if expected.legs else []
 
 
 def _data_path(facts: MachineFacts, expected: Expected) -> Check:

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Network
 
-from .model import LEG_PREFIX, RAILS, Node, Shape, Topology
+from .model import LEG_PREFIX, RAILS, LegOverride, Node, Shape, Topology
 
 Plug = tuple[int, int]  # rank, port
+Cable = tuple[Plug, ...]
 
 # Host variables that the plan gives; a node's own ``vars`` may not replace them.
 DERIVED_VARIABLES = (
@@ -56,12 +58,12 @@ def leg_count(shape: Shape, size: int) -> int:
     return len(RAILS) * (size if shape == "ring" else 1)
 
 
-def cables(topology: Topology) -> tuple[tuple[Plug, ...], ...]:
-    """What is plugged together, cable by cable; a switch counts as one cable with many ends."""
-    size = len(topology.nodes)
-    if topology.shape == "ring":
+def cables(shape: Shape, ports: Sequence[int | None]) -> tuple[Cable, ...]:
+    """What is plugged together, cable by cable; a switch counts as one cable with many ends. ports: the cabled one by rank."""
+    size = len(ports)
+    if shape == "ring":
         return tuple(((rank, 0), ((rank + 1) % size, 1)) for rank in range(size))
-    return (tuple((rank, node.port or 0) for rank, node in enumerate(topology.nodes)),)
+    return (tuple((rank, port or 0) for rank, port in enumerate(ports)),)
 
 
 def leg_subnet(supernet: IPv4Network, index: int) -> IPv4Network:
@@ -69,20 +71,36 @@ def leg_subnet(supernet: IPv4Network, index: int) -> IPv4Network:
     return IPv4Network((int(supernet.network_address) + (index << (32 - LEG_PREFIX)), LEG_PREFIX))
 
 
+def subnet_of(supernet: IPv4Network, overrides: Mapping[int, LegOverride], index: int) -> IPv4Network:
+    """The subnet of a leg: the file's, or its share of the supernet."""
+    own = overrides[index].subnet if index in overrides else None
+    return own or leg_subnet(supernet, index)
+
+
+def address_of(subnet: IPv4Network, override: LegOverride | None, rank: int) -> IPv4Address:
+    """The address of a rank on a leg: the file's, or number rank + 1 of the subnet."""
+    own = override.addresses.get(rank) if override else None
+    return own or subnet.network_address + rank + 1
+
+
 def legs(topology: Topology) -> tuple[Leg, ...]:
     """All legs, in cable order, rail 0 before rail 1."""
     planned = []
-    for cable, plugs in enumerate(cables(topology)):
+    for cable, plugs in enumerate(cables(topology.shape, [node.port for node in topology.nodes])):
         for rail in RAILS:
             index = len(RAILS) * cable + rail
-            subnet = leg_subnet(topology.supernet, index)
-            ends = tuple(_end(topology.nodes[rank], rank, port, rail, subnet) for rank, port in plugs)
+            subnet = subnet_of(topology.supernet, topology.overrides, index)
+            override = topology.overrides.get(index)
+            ends = tuple(
+                _end(topology.nodes[rank], (rank, port), rail, address_of(subnet, override, rank))
+                for rank, port in plugs
+            )
             planned.append(Leg(index, subnet, ends))
     return tuple(planned)
 
 
-def _end(node: Node, rank: int, port: int, rail: int, subnet: IPv4Network) -> End:
-    address = subnet.network_address + rank + 1
+def _end(node: Node, plug: Plug, rail: int, address: IPv4Address) -> End:
+    rank, port = plug
     return End(rank, port, rail, node.netdevs[port][rail], node.rdma_devices[port][rail], address)
 
 

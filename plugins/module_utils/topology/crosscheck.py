@@ -5,24 +5,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from ipaddress import IPv4Network
 
-from .addresses import leg_count
-from .draft import Draft, Settings
-from .model import LEG_PREFIX, PortPairs
+from .draft import Draft, LegDraft, Settings
+from .legcheck import plan_legs, supernet_used
+from .model import LegOverride, PortPairs
 from .values import Problems
 
+Range = tuple[str, IPv4Network]  # place in the file, what stands there
 
-def cross_check(problems: Problems, settings: Settings, drafts: tuple[Draft, ...]) -> None:
-    """Note what contradicts something else; values that were refused already are left out."""
+
+def cross_check(
+    problems: Problems, settings: Settings, drafts: tuple[Draft, ...], legs: Sequence[LegDraft]
+) -> dict[int, LegOverride]:
+    """Note what contradicts something else; values that were refused already are left out. Gives overrides by leg index."""
     _unique(problems, "name", [(draft.key, draft.name.lower() if draft.name else None) for draft in drafts])
     addresses = [(draft.key, str(draft.address) if draft.address else None) for draft in drafts]
     _unique(problems, "management_address", addresses)
     _unique_devices(problems, settings, drafts)
     _management_interface(problems, settings, drafts)
-    _room(problems, settings, len(drafts))
-    _management_networks(problems, settings, drafts)
+    own = plan_legs(problems, settings, drafts, legs)
+    shared = [settings.supernet] if settings.supernet and supernet_used(settings, len(drafts), own) else []
+    ranges = [("supernet", network) for network in shared]
+    ranges += [(f"{leg.key}.subnet", leg.subnet) for leg in legs if leg.subnet is not None]
+    _management_networks(problems, settings, drafts, ranges)
+    return own
 
 
 def _unique(problems: Problems, name: str, values: Iterable[tuple[str, str | None]]) -> None:
@@ -62,22 +70,9 @@ def _management_interface(problems: Problems, settings: Settings, drafts: tuple[
             return
 
 
-def _room(problems: Problems, settings: Settings, size: int) -> None:
-    if settings.supernet is None or settings.shape is None or not size:
-        return
-    needed = leg_count(settings.shape, size)
-    held = (1 << LEG_PREFIX - settings.supernet.prefixlen) if settings.supernet.prefixlen <= LEG_PREFIX else 0
-    if held < needed:
-        widest = LEG_PREFIX - (needed - 1).bit_length()
-        found = f"'{settings.supernet}', which holds {held} networks of /{LEG_PREFIX}"
-        problems.add(
-            "supernet",
-            found,
-            f"a /{widest} or wider: the {needed} legs of this {settings.shape} need a /{LEG_PREFIX} each",
-        )
-
-
-def _management_networks(problems: Problems, settings: Settings, drafts: tuple[Draft, ...]) -> None:
+def _management_networks(
+    problems: Problems, settings: Settings, drafts: tuple[Draft, ...], ranges: Sequence[Range]
+) -> None:
     if settings.management_prefix is None:
         return
     seen: set[IPv4Network] = set()
@@ -92,9 +87,10 @@ def _management_networks(problems: Problems, settings: Settings, drafts: tuple[D
                 found,
                 f"a host address in {network}; management_prefix sets its size",
             )
-        if settings.supernet is not None and network not in seen and settings.supernet.overlaps(network):
-            found = f"'{settings.supernet}', which overlaps the management network {network} of {draft.key}"
-            problems.add(
-                "supernet", found, "a range apart from it; management_prefix sets the size of the management network"
-            )
+        for key, planned in ranges if network not in seen else ():
+            if planned.overlaps(network):
+                found = f"'{planned}', which overlaps the management network {network} of {draft.key}"
+                problems.add(
+                    key, found, "a range apart from it; management_prefix sets the size of the management network"
+                )
         seen.add(network)

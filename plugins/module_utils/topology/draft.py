@@ -40,3 +40,18 @@ class Draft:
     @property
     def used_ports(self) -> tuple[int, ...]:
         return PORTS if self.port is None else (self.port,)
+
+
+@dataclass(frozen=True)
+class LegDraft:
+    """An entry of ``legs``; key is its place in the file (``legs[0]``), None stands for a value that was refused.
+
+    between: node names with their ports where given; empty where the file has no ``between``. subnet: None also where the file
+    has none. addresses: by node name.
+    """
+
+    key: str
+    between: tuple[tuple[str, int | None], ...] | None
+    rail: int | None
+    subnet: IPv4Network | None
+    addresses: Mapping[str, IPv4Address]

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from ipaddress import IPv4Address, IPv4Network
 from typing import Literal
 
@@ -15,7 +15,7 @@ PortPairs = Mapping[int, tuple[str, str]]  # port -> the names of its rail 0 and
 
 PORTS = (0, 1)
 RAILS = (0, 1)
-LEG_PREFIX = 24  # NCCL's subnet-aware routing compares /24 by default (NCCL 2.30.7)
+LEG_PREFIX = 24  # NCCL's subnet-aware routing compares /24 by default (NCCL_IB_SUBNET_PREFIX_LEN, NCCL 2.30.7)
 
 # Shape -> fewest and most nodes. A rank's address ends in rank + 1 on every leg.
 NODE_COUNTS: Mapping[Shape, tuple[int, int]] = {"ring": (2, 8), "pair": (2, 2), "switch": (2, 8)}
@@ -73,11 +73,24 @@ class Node:
 
 
 @dataclass(frozen=True)
+class LegOverride:
+    """What the file says of one leg. key: its place in the file (``legs[0]``).
+
+    subnet: None keeps the supernet's. addresses: by rank; a rank that is left out keeps its own.
+    """
+
+    key: str
+    subnet: IPv4Network | None
+    addresses: Mapping[int, IPv4Address]
+
+
+@dataclass(frozen=True)
 class Topology:
-    """A checked topology file; the position of a node in ``nodes`` is its rank. mtu in bytes."""
+    """A checked topology file; the position of a node in ``nodes`` is its rank. mtu in bytes. overrides: by leg index."""
 
     shape: Shape
     nodes: tuple[Node, ...]
     supernet: IPv4Network
     mtu: int
     management_interface: str
+    overrides: Mapping[int, LegOverride] = field(default_factory=dict)

@@ -12,6 +12,7 @@ from .addresses import DERIVED_VARIABLES
 from .crosscheck import cross_check
 from .draft import Draft, Settings
 from .model import DEFAULT_NETDEVS, DEFAULT_PORT, NODE_COUNTS, PORTS, Node, Shape, Topology, TopologyError
+from .overrides import leg_drafts
 from .rdma_names import rdma_pairs
 from .values import Problems, show
 
@@ -27,6 +28,7 @@ _TOP_KEYS = (
     "management_prefix",
     "netdevs",
     "rdma_devices",
+    "legs",
 )
 _NODE_KEYS = ("name", "management_address", "port", "netdevs", "rdma_devices", "vars")
 _DEFAULTS: Mapping[str, object] = {
@@ -48,7 +50,7 @@ def parse_topology(data: object) -> Topology:
         raise TopologyError(problems.all())
     settings = _settings(problems, data)
     drafts = _nodes(problems, data, settings)
-    cross_check(problems, settings, drafts)
+    overrides = cross_check(problems, settings, drafts, leg_drafts(problems, data))
     found = problems.all()
     if found or not (settings.shape and settings.supernet and settings.mtu and settings.management_interface):
         raise TopologyError(found)
@@ -57,7 +59,7 @@ def parse_topology(data: object) -> Topology:
         for draft in drafts
         if draft.name is not None and draft.address is not None
     )
-    return Topology(settings.shape, nodes, settings.supernet, settings.mtu, settings.management_interface)
+    return Topology(settings.shape, nodes, settings.supernet, settings.mtu, settings.management_interface, overrides)
 
 
 def _settings(problems: Problems, data: Mapping[object, object]) -> Settings:
@@ -98,14 +100,13 @@ def _nodes(problems: Problems, data: Mapping[object, object], settings: Settings
             count = f"exactly {low}" if low == high else f"{low} to {high}"
             found = f"{len(nodes)} node{'' if len(nodes) == 1 else 's'}"
             problems.add("nodes", found, f"{count} nodes for shape {settings.shape}")
-    drafts = (_node(problems, f"nodes[{index}]", node, settings) for index, node in enumerate(nodes))
-    return tuple(draft for draft in drafts if draft is not None)
+    return tuple(_node(problems, f"nodes[{index}]", node, settings) for index, node in enumerate(nodes))
 
 
-def _node(problems: Problems, key: str, node: object, settings: Settings) -> Draft | None:
+def _node(problems: Problems, key: str, node: object, settings: Settings) -> Draft:
     if not isinstance(node, Mapping):
         problems.add(key, show(node), "a mapping with name and management_address")
-        return None
+        return Draft(key, None, None, _port(problems, key, {}, settings.shape), settings.netdevs, {}, {})
     values.known_keys(problems, key, node, _NODE_KEYS)
     port = _port(problems, key, node, settings.shape)
     netdevs = {**settings.netdevs, **_port_pairs(problems, key, node, "netdevs", values.netdev_name)}

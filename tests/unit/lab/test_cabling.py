@@ -62,14 +62,13 @@ def test_unknown_cables(text: str) -> None:
         cabling.resolve(RING, text)
 
 
-def lines_for(state: State, port: str) -> list[str]:
+def lines_for(state: State, port: str, about: str = "master") -> list[str]:
     names = [Port.parse(port).link(rail) for rail in (0, 1)]
-    return [line for line in cabling.link_commands(state) if line.split()[3] in names]
+    return [line for line in cabling.link_commands(state) if line.split()[3] in names and about in line.split()[4]]
 
 
 def test_factory_cabling_brings_every_far_end_up_in_its_bridge() -> None:
-    lines = cabling.link_commands(RING)
-    assert len(lines) == 12
+    assert sum(len(lines_for(RING, str(port))) for port in RING.ports()) == 12
     assert lines_for(RING, "spark3:1") == [f"link set dev n3p1r{rail} master cable2r{rail} up" for rail in (0, 1)]
 
 
@@ -117,6 +116,57 @@ def test_a_plug_moves_to_an_empty_port() -> None:
     assert state.cables() == {"cable1": (Port(1, 0), Port(2, 1))}
 
 
+def test_a_new_connection_leaves_the_plugs_that_were_in_the_way_loose() -> None:
+    state = cabling.connect(RING, "spark1:0", "spark2:0", crossed=False)
+    assert state.cables() == {
+        "cable1": (Port(1, 0), Port(2, 0)),
+        "cable2": (Port(3, 1),),
+        "cable3": (Port(1, 1), Port(3, 0)),
+    }
+    assert [line.split()[-1] for line in lines_for(state, "spark3:1")] == ["down", "down"]
+    assert lines_for(state, "spark2:1") == [f"link set dev n2p1r{rail} nomaster down" for rail in (0, 1)]
+    state = cabling.connect(state, "spark1:0", "spark2:1", crossed=False)
+    assert cabling.connect(state, "spark2:0", "spark3:1", crossed=False) == RING
+
+
+def test_a_cable_that_lies_about_is_used_where_both_ports_are_empty() -> None:
+    state = cabling.connect(RING, "spark1:0", "spark3:0", crossed=False)
+    state = cabling.connect(state, "spark2:0", "spark1:1", crossed=False)
+    assert "cable3" not in state.cables()
+    assert cabling.connect(state, "spark2:1", "spark3:1", crossed=False).cables()["cable3"] == (Port(2, 1), Port(3, 1))
+
+
+def test_a_crossed_cable_joins_rail_0_to_rail_1() -> None:
+    state = cabling.connect(RING, "spark1:0", "spark2:1", crossed=True)
+    assert lines_for(state, "spark1:0") == [f"link set dev n1p0r{rail} master cable1r{rail} up" for rail in (0, 1)]
+    assert lines_for(state, "spark2:1") == [f"link set dev n2p1r{rail} master cable1r{1 - rail} up" for rail in (0, 1)]
+    assert cabling.connect(state, "spark1:0", "spark2:1", crossed=False) == RING
+
+
+def test_nothing_is_flooded_to_a_deaf_port() -> None:
+    state = cabling.set_deaf(RING, "spark3:1", True)
+    settings = "learning off flood off mcast_flood off bcast_flood off"
+    assert lines_for(state, "spark3:1", "type") == [
+        f"link set dev n3p1r{rail} type bridge_slave {settings}" for rail in (0, 1)
+    ]
+    assert all(" on" in line and " flood off" not in line for line in lines_for(state, "spark2:0", "type"))
+    assert cabling.set_deaf(state, "spark3:1", False) == RING
+
+
+@pytest.mark.parametrize(
+    ("state", "first", "second", "said"),
+    [
+        (RING, "spark1:0", "spark1:0", "two ports"),
+        (RING, "spark1:0", "spark4:1", "has the nodes"),
+        (cabling.plan("switch", 3, 64), "spark1:0", "spark2:0", "without a switch"),
+        (cabling.plan("pair", 2, 64), "spark1:1", "spark2:1", "no cable is left: cable1"),
+    ],
+)
+def test_refused_connections(state: State, first: str, second: str, said: str) -> None:
+    with pytest.raises(LabError, match=said):
+        cabling.connect(state, first, second, crossed=False)
+
+
 @pytest.mark.parametrize(
     ("shape", "first", "second", "said"),
     [
@@ -132,6 +182,7 @@ def test_refused_swaps(shape: str, first: str, second: str, said: str) -> None:
 
 def test_the_state_survives_its_file() -> None:
     state = replace(cabling.swap(RING, "spark1:0", "spark2:0"), cut=frozenset({"cable2"}), off=frozenset({3}))
+    state = replace(state, crossed=frozenset({"cable1"}), deaf=frozenset({Port(2, 1)}))
     assert State.from_json(state.to_json()) == state
 
 
@@ -153,9 +204,15 @@ def test_node_numbers() -> None:
         (RING, "up"),
         (cabling.set_cut(RING, "cable1", True), "cut"),
         (cabling.set_power(RING, 1, on=False), "off"),
+        (cabling.connect(RING, "spark1:0", "spark2:1", crossed=True), "up, crossed"),
     ],
 )
 def test_cable_list(state: State, expected: str) -> None:
     row = status.describe(state)[0]
     assert row == {"name": "cable1", "ends": ["spark1:0", "spark2:1"], "state": expected}
-    assert status.cables(state).splitlines()[0].split() == ["cable1", "spark1:0", "-", "spark2:1", expected]
+    assert status.cables(state).splitlines()[0].split() == ["cable1", "spark1:0", "-", "spark2:1", *expected.split()]
+
+
+def test_cable_list_shows_a_loose_plug() -> None:
+    rows = status.describe(cabling.connect(RING, "spark1:0", "spark2:0", crossed=False))
+    assert rows[1] == {"name": "cable2", "ends": ["spark3:1"], "state": "loose"}

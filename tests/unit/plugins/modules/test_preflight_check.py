@@ -26,11 +26,14 @@ def test_a_look_at_this_machine(capsys, tmp_path):
         expected_architectures=[],
         expected_os=[],
         min_python="3.8",
+        legs=[{"subnet": "127.0.9.0/24", "rail": 0, "ends": [{"node": "a", "port": 0}, {"node": "b", "port": 1}]}],
     )
     ok = {check["id"]: check["ok"] for check in result["checks"]}
     assert [ok[f"preflight.{name}"] for name in ("python", "tools", "data_path")] == [True] * 3
     assert [check["ok"] for check in result["checks"] if check["id"] == "preflight.port"] == [True, False]
     assert "preflight.os" not in ok
+    (overlap,) = [check for check in result["checks"] if check["id"] == "preflight.overlap"]
+    assert overlap["ok"] is True  # lo is one of the ports here
     assert abs(result["facts"]["epoch"] - time.time()) < 60
     assert result["facts"]["memtotal_kib"] > 0
     assert result["changed"] is False
@@ -41,6 +44,7 @@ def test_a_look_at_this_machine(capsys, tmp_path):
     [
         ({"min_python": "three"}, "spark1: min_python is 'three'"),
         ({"ports": [{"port": 0, "netdev": "lo"}, {"netdev": "x"}]}, "port or netdev missing in entry 1"),
+        ({"legs": [{"rail": 0}]}, "legs: 'subnet' in an entry is not usable; use the filter gb10.ring.fabric_legs"),
     ],
 )
 def test_options_that_cannot_be_used(capsys, options, said):

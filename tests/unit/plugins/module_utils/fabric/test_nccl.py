@@ -81,3 +81,45 @@ def test_refusals(shape, ports, says):
     with pytest.raises(NcclError) as error:
         environment(shape, 3, ports, "enP7s7")
     assert says in str(error.value)
+
+
+def found(**changes):
+    """fabric_info's ports of a healthy ring node; changes by netdev."""
+    ports = [
+        {"netdev": netdev, "present": True, "rdma_device": DEVICES[place], "rdma_state": "4: ACTIVE"}
+        for place, netdev in NETDEVS.items()
+    ]
+    return [{**port, **changes.get(port["netdev"], {})} for port in ports]
+
+
+ABSENT = {"present": False, "rdma_device": "", "rdma_state": ""}
+
+
+@pytest.mark.parametrize(
+    ("ports", "facts", "devices"),
+    [
+        (RING, found(), ALL_FOUR),
+        (list(reversed(RING)), list(reversed(found())), ALL_FOUR),
+        (RING, found(enP2p1s0f1np1=ABSENT), "=rocep1s0f0,rocep1s0f1,roceP2p1s0f0"),
+        (RING, found(enp1s0f0np0={"rdma_state": "1: DOWN"}), "=rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"),
+        (RING, found(enp1s0f0np0={"rdma_device": "mlx5_0"}), "=mlx5_0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"),
+        (RING, found(enp1s0f0np0={"rdma_device": "", "rdma_state": ""}), "=rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"),
+        (PAIR, found(), "=rocep1s0f0,roceP2p1s0f0"),  # the other port is there, but has no address
+        (SWITCH, found(), "=rocep1s0f1,roceP2p1s0f1"),
+    ],
+)
+def test_only_devices_that_are_there_and_active(ports, facts, devices):
+    shape = {2: "pair", 4: "ring"}[len(ports)]
+    environ = environment(shape, 3, ports, "enP7s7", facts)
+    assert environ["NCCL_IB_HCA"] == devices
+    assert environ["NCCL_SOCKET_IFNAME"] == "=enP7s7"
+    assert "NCCL_IB_GID_INDEX" not in environ
+
+
+def test_no_active_device_is_an_error_that_names_each():
+    facts = found(enp1s0f0np0={"rdma_state": "1: DOWN"}, enP2p1s0f0np0=ABSENT)
+    with pytest.raises(NcclError) as error:
+        environment("pair", 2, PAIR, "enP7s7", facts)
+    assert "enp1s0f0np0: rocep1s0f0 1: DOWN, enP2p1s0f0np0: absent" in str(error.value)
+    with pytest.raises(NcclError, match="no planned port"):
+        environment("pair", 2, [], "enP7s7", facts)

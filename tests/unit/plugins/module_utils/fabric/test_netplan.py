@@ -1,31 +1,33 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The netplan file's text, the plan, and what netplan's complaints become."""
+"""The netplan file's text, who renders a port, interfaces that differ, and what netplan's complaints become."""
 
 from __future__ import annotations
 
 import pytest
 import yaml
 
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.links import Link
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.netplan import (
-    State,
+    Managers,
+    Refusal,
+    choose_renderers,
+    describe,
     drift,
     explain_refusal,
-    plan_netplan,
+    own_ports,
     render,
+    wanted_state,
 )
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import parse_ports
-from ansible_collections.gb10.ring.plugins.module_utils.plan import Change
+from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_change import state
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
-PATH = "/etc/netplan/60-gb10-ring.yaml"
 ALL = parse_ports(PORTS, 9000)
 TWO = ALL[:2]
-AS_PLANNED = {port.netdev: Link(port.netdev, 9000, up=True, carrier=True, ipv4=(port.cidr,)) for port in TWO}
-DOWN = {port.netdev: Link(port.netdev, 1500, up=False, carrier=False, ipv4=()) for port in TWO}
-WANTED = render(TWO, 9000)
+FIRST, SECOND = (port.netdev for port in TWO)
+WANTED = {port.netdev: wanted_state(port, 9000) for port in TWO}
+AS_PLANNED = {port.netdev: state(port.cidr) for port in TWO}
 
 GOLDEN = """\
 # managed by gb10.ring: written from the topology file, changes made here are overwritten
@@ -42,6 +44,10 @@ network:
       link-local: []
       optional: true
     enP2p1s0f0np0:
+      renderer: NetworkManager
+      networkmanager:
+        passthrough:
+          ipv6.method: disabled
       addresses:
         - 10.100.1.1/24
       mtu: 9000
@@ -54,14 +60,15 @@ network:
 
 
 def test_golden_text():
-    assert render(TWO, 9000) == GOLDEN
+    assert render(TWO, 9000, {SECOND: "NetworkManager"}) == GOLDEN
 
 
 def test_text_is_yaml_of_every_port():
-    content = yaml.safe_load(render(ALL, 1500))
+    content = yaml.safe_load(render(ALL, 1500, dict.fromkeys([port.netdev for port in ALL], "networkd")))
     assert list(content["network"]) == ["version", "ethernets"]
     assert content["network"]["ethernets"] == {
         port.netdev: {
+            "renderer": "networkd",
             "addresses": [port.cidr],
             "mtu": 1500,
             "dhcp4": False,
@@ -74,10 +81,50 @@ def test_text_is_yaml_of_every_port():
     }
 
 
-def link(**changed: object) -> dict[str, Link]:
-    """Both links as planned, but for the first one's given fields."""
-    fields = {"mtu": 9000, "up": True, "carrier": True, "ipv4": ("10.100.0.1/24",)} | changed
-    return AS_PLANNED | {"enp1s0f0np0": Link("enp1s0f0np0", **fields)}
+# States as nmcli 1.52 and networkctl 257 print them.
+@pytest.mark.parametrize(
+    ("network_manager", "networkd", "expected"),
+    [
+        ({}, {FIRST: "configured"}, ""),  # no NetworkManager: netplan's default can only be networkd
+        ({}, {}, ""),
+        ({FIRST: "connecting (getting IP configuration)"}, {FIRST: "unmanaged"}, "NetworkManager"),
+        ({FIRST: "connected"}, {FIRST: "configured"}, "NetworkManager"),
+        ({FIRST: "unavailable"}, {}, "NetworkManager"),  # no carrier
+        ({FIRST: "connected (externally)"}, {FIRST: "configured"}, "networkd"),
+        ({FIRST: "unmanaged"}, {FIRST: "configuring"}, "networkd"),
+        ({FIRST: "unmanaged"}, {FIRST: "unmanaged"}, ""),
+        ({"enP7s7": "connected"}, {}, ""),  # the port is absent
+    ],
+)
+def test_who_acts_on_a_port(network_manager, networkd, expected):
+    assert Managers(network_manager, networkd).of(FIRST) == expected
+
+
+@pytest.mark.parametrize(
+    ("own", "asked", "expected"),
+    [
+        ({}, "", ["NetworkManager", "NetworkManager"]),  # the absent one goes with the other
+        ({}, "networkd", ["networkd", "networkd"]),
+        ({FIRST: "", SECOND: ""}, "", ["", ""]),  # our file stays as it is
+        ({FIRST: "networkd"}, "", ["networkd", "networkd"]),
+    ],
+)
+def test_renderers(own, asked, expected):
+    managers = Managers({FIRST: "connected"}, {})
+    assert list(choose_renderers(TWO, managers, own, asked).values()) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ({}, {}),
+        ({"network": ""}, {}),
+        ({"network": {"version": "2"}}, {}),
+        ({"network": {"ethernets": {"a": {"mtu": "9000"}, "b": ""}}}, {"a": {"mtu": "9000"}}),
+    ],
+)
+def test_own_ports(content, expected):
+    assert own_ports(content) == expected
 
 
 @pytest.mark.parametrize(
@@ -85,93 +132,69 @@ def link(**changed: object) -> dict[str, Link]:
     [
         (AS_PLANNED, []),
         ({}, []),  # absent: hot-plug has powered the ports off
-        (link(carrier=False, ipv4=(), mtu=1500), []),  # waits for its other end
-        (link(ipv4=()), ["no IPv4 address, mtu 9000"]),
-        (link(ipv4=("10.100.0.9/24",)), ["10.100.0.9/24, mtu 9000"]),
-        (link(ipv4=("10.100.0.1/16",)), ["10.100.0.1/16, mtu 9000"]),
-        (link(ipv4=("10.100.0.1/24", "192.168.0.1/24")), ["10.100.0.1/24, 192.168.0.1/24, mtu 9000"]),
-        (link(mtu=1500), ["10.100.0.1/24, mtu 1500"]),
-        (link(up=False, carrier=False), ["down, 10.100.0.1/24, mtu 9000"]),
-        (DOWN, ["down, no IPv4 address, mtu 1500"] * 2),
+        (AS_PLANNED | {FIRST: state(mtu=1500, carrier=False)}, []),  # waits for its other end
+        (AS_PLANNED | {FIRST: state()}, ["no address, mtu 9000"]),
+        (AS_PLANNED | {FIRST: state("10.100.0.9/24")}, ["10.100.0.9/24, mtu 9000"]),
+        (AS_PLANNED | {FIRST: state("10.100.0.1/16")}, ["10.100.0.1/16, mtu 9000"]),
+        (AS_PLANNED | {FIRST: state("10.100.0.1/24", "fd00::1/64")}, ["10.100.0.1/24, fd00::1/64, mtu 9000"]),
+        (AS_PLANNED | {FIRST: state("10.100.0.1/24", local="fe80::1/64")}, ["10.100.0.1/24, fe80::1/64, mtu 9000"]),
+        (AS_PLANNED | {FIRST: state("10.100.0.1/24", mtu=1500)}, ["10.100.0.1/24, mtu 1500"]),
+        (AS_PLANNED | {FIRST: state("10.100.0.1/24", up=False, carrier=False)}, ["down, 10.100.0.1/24, mtu 9000"]),
+        (AS_PLANNED | {FIRST: state(master="bond0")}, ["no address, mtu 9000, in bond0"]),
     ],
 )
 def test_drift(links, before):
-    assert [change.before for change in drift(TWO, 9000, links)] == before
+    changes = drift(WANTED, links, "interface differs")
+    assert [change.before for change in changes] == before
+    assert {change.after for change in changes} <= {"10.100.0.1/24, mtu 9000"}
 
 
-@pytest.mark.parametrize(
-    ("state", "changed", "rewrite", "activate"),
-    [
-        (State(WANTED, 0o600, AS_PLANNED), [], False, False),
-        (State(None, None, DOWN), [PATH, "enp1s0f0np0", "enP2p1s0f0np0"], True, True),
-        (State(None, None, {}), [PATH], True, True),
-        (State("network: {}\n", 0o644, AS_PLANNED), [PATH], True, True),
-        (State(WANTED, 0o644, AS_PLANNED), [PATH], True, False),  # a chmod is no reason to touch the network
-        (State(WANTED, 0o600, link(mtu=1500)), ["enp1s0f0np0"], False, True),
-    ],
-)
-def test_plan(state, changed, rewrite, activate):
-    planned = plan_netplan(PATH, TWO, 9000, state)
-    assert [change.what for change in planned.plan.changes] == changed
-    assert (planned.rewrite, planned.activate, planned.text) == (rewrite, activate, WANTED)
-
-
-def test_changes_in_full():
-    planned = plan_netplan(PATH, TWO, 9000, State(None, None, link(mtu=1500)))
-    assert planned.plan.changes == (
-        Change(PATH, "", GOLDEN, "absent"),
-        Change("enp1s0f0np0", "10.100.0.1/24, mtu 1500", "10.100.0.1/24, mtu 9000", "interface differs"),
-    )
-    planned = plan_netplan(PATH, TWO, 9000, State(GOLDEN, 0o640, AS_PLANNED))
-    assert planned.plan.changes == (Change(PATH, "mode 0640", "mode 0600", "netplan wants it closed to others"),)
-
-
-CURE = "Cure: repair that file, or move it out of the netplan directories; netplan ignores every file until then."
+def test_without_carrier_a_port_that_should_be_down_is_drift_too():
+    wanted = {FIRST: {"up": False, "addresses": [], "mtu": 1500}}
+    (change,) = drift(wanted, {FIRST: state("10.100.0.1/24", carrier=False)}, "was so before")
+    assert (change.before, change.after) == ("no carrier, 10.100.0.1/24, mtu 9000", "down, no address, mtu 1500")
+    assert describe(state()) == "no address, mtu 9000"
 
 
 # Recorded from netplan 1.1.2.
 @pytest.mark.parametrize(
-    ("said", "message"),
+    ("said", "refusal", "place"),
     [
         (
             "/tmp/copy/etc/netplan/50-x.yaml:3:1: Invalid YAML: tabs are not allowed for indent:\n\tethernets: {}\n^\n",
-            "/etc/netplan/50-x.yaml, line 3: netplan does not accept it: Invalid YAML: tabs are not allowed for indent. "
-            f"Nothing was changed. {CURE}",
+            Refusal("/etc/netplan/50-x.yaml", "3", "Invalid YAML: tabs are not allowed for indent"),
+            "/etc/netplan/50-x.yaml, line 3",
         ),
         (
             "/tmp/copy/etc/netplan/50-x.yaml:6:46: Error in network definition: unknown wifi mode 'what'\n"
             '        "x": {password: "secret word", mode: what}\n                                             ^\n',
-            "/etc/netplan/50-x.yaml, line 6: netplan does not accept it: Error in network definition: "
-            f"unknown wifi mode 'what'. Nothing was changed. {CURE}",
+            Refusal("/etc/netplan/50-x.yaml", "6", "Error in network definition: unknown wifi mode 'what'"),
+            "/etc/netplan/50-x.yaml, line 6",
         ),
         (
             "\n** (generate:22523): WARNING **: 22:55:18.434: `gateway4` has been deprecated, use default routes instead.\n"
             "See the 'Default routes' section of the documentation for more details.\n"
             "/tmp/copy/lib/netplan/00-y.yaml:3:84: Error in network definition: invalid unsigned int value 'abc'\n",
-            "/lib/netplan/00-y.yaml, line 3: netplan does not accept it: Error in network definition: "
-            f"invalid unsigned int value 'abc'. Nothing was changed. {CURE}",
+            Refusal("/usr/lib/netplan/00-y.yaml", "3", "Error in network definition: invalid unsigned int value 'abc'"),
+            "/usr/lib/netplan/00-y.yaml, line 3",
         ),
         (
-            "/tmp/copy/run/netplan/00-x.yaml: Error in network definition: enp1s0f0np0: 'set-name:' requires 'match:' "
-            "properties\n",
-            "/run/netplan/00-x.yaml: netplan does not accept it: Error in network definition: enp1s0f0np0: 'set-name:' "
-            f"requires 'match:' properties. Nothing was changed. {CURE}",
-        ),
-        (
-            f"/tmp/copy{PATH}:5:7: Error in network definition: unknown key 'x'\n",
-            f"{PATH}, line 5: netplan does not accept it: Error in network definition: unknown key 'x'. "
-            "Nothing was changed. This file is written by gb10.ring: please report it with the topology file.",
+            "/tmp/copy/run/netplan/00-x.yaml: Error in network definition: e0: 'set-name:' requires 'match:' properties\n",
+            Refusal(
+                "/run/netplan/00-x.yaml",
+                "",
+                "Error in network definition: e0: 'set-name:' requires 'match:' properties",
+            ),
+            "/run/netplan/00-x.yaml",
         ),
         (
             "Traceback (most recent call last):\nModuleNotFoundError: No module named 'netplan_cli'\n",
-            "netplan generate failed on a copy of the machine's configuration: ModuleNotFoundError: "
-            "No module named 'netplan_cli'. Nothing was changed.",
-        ),
-        (
+            Refusal("", "", "ModuleNotFoundError: No module named 'netplan_cli'"),
             "",
-            "netplan generate failed on a copy of the machine's configuration: no output. Nothing was changed.",
         ),
+        ("", Refusal("", "", "no output"), ""),
     ],
 )
-def test_explain_refusal(said, message):
-    assert explain_refusal(said, "/tmp/copy", PATH) == message
+def test_explain_refusal(said, refusal, place):
+    found = explain_refusal(said, "/tmp/copy")
+    assert (found, found.place) == (refusal, place)

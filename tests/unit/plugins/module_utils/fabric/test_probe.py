@@ -8,9 +8,18 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.checks import Ping
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.ladder import Route
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import parse_ports
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.probe import POLL, observe
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.probe import (
+    POLL,
+    look,
+    observe,
+    route,
+    survey,
+    verbs_mtus,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+from ansible_collections.gb10.ring.tests.unit.fixtures import sysfs
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_commands import Commands, link
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
@@ -122,3 +131,36 @@ def test_a_missing_program_is_named(commands, monkeypatch):
     commands.script("ip", f"/bin/cat {commands.folder}/links.json")
     with pytest.raises(HostError, match="ping is not installed on this machine"):
         Clock().observe(0)
+
+
+def test_a_route_is_asked_for(commands):
+    commands.route("10.100.0.2", "enp1s0f0np0", "10.100.0.1")
+    assert route(TWO[0]) == Route("enp1s0f0np0", "10.100.0.1")
+    assert route(TWO[1]) == Route("", reason="RTNETLINK answers: Network is unreachable")
+    assert "-j route get 10.100.0.2" in commands.calls("ip")
+
+
+def test_a_route_that_is_no_json_is_an_error(commands):
+    (commands.folder / "route-10.100.0.2").write_text("what")
+    with pytest.raises(HostError, match=r"ip -j route get 10\.100\.0\.2: not the JSON"):
+        route(TWO[0])
+
+
+def test_verbs_are_asked_where_they_are_installed(commands, monkeypatch):
+    commands.script("ibv_devinfo", "printf 'hca_id:\\trocep1s0f0\\n\\t\\tactive_mtu:\\t4096 (5)\\n'")
+    assert verbs_mtus() == {"rocep1s0f0": 4096}
+    (commands.folder / "ibv_devinfo").unlink()
+    monkeypatch.setenv("PATH", str(commands.folder))
+    assert verbs_mtus() == {}
+
+
+def test_a_survey_sees_everything(commands, tmp_path):
+    sysfs.machine(tmp_path / "sys", "dgx-spark")
+    commands.script("ibv_devinfo", "echo 'No IB devices found'")
+    seen = survey(TWO, 9000, 0, tmp_path / "sys")
+    assert seen.pings == {port.netdev: Ping(2, 2) for port in TWO}
+    assert set(seen.links) == set(seen.routes) == {port.netdev for port in TWO}
+    assert {name: function.gid_index for name, function in look(TWO, tmp_path / "sys").items() if function.planned} == {
+        port.netdev: 3 for port in TWO
+    }
+    assert (seen.functions["enP2p1s0f0np0"].rdma_device, seen.verbs) == ("roceP2p1s0f0", {})

@@ -6,49 +6,10 @@ import resource
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma import gid_index
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma_settings import RdmaPlan, Wanted, decide
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
-from ansible_collections.gb10.ring.tests.unit.fixtures import sysfs
 
 WANTED = Wanted(("mlx5_core", "rdma_ucm"), "unlimited", "infinity")
-
-
-def test_devices(tmp_path):
-    sysfs.device(tmp_path, "rocep1s0f0", "enp1s0f0np0", sysfs.gid_table("192.168.0.1", "10.100.0.1"))
-    sysfs.device(tmp_path, "roceP2p1s0f0", "enP2p1s0f0np0", [], state="1: DOWN", rate="40 Gb/sec (4X QDR)")
-    found = rdma_machine.devices(tmp_path)
-    assert sorted(found) == ["roceP2p1s0f0", "rocep1s0f0"]
-    first = found["rocep1s0f0"]
-    assert (first.netdevs, first.state, first.rate) == (("enp1s0f0np0",), "4: ACTIVE", "200 Gb/sec (4X HDR)")
-    assert (first.link_layer, first.fw_ver, first.sys_image_guid) == ("Ethernet", "28.45.4028", sysfs.SYS_IMAGE_GUID)
-    assert [gid.index for gid in first.gids] == [0, 1, 2, 3, 4, 5]  # the zero entries are left out
-    assert gid_index(first.gids, "10.100.0.1", "enp1s0f0np0") == 5
-    assert found["roceP2p1s0f0"].gids == ()
-
-
-def test_gids_come_in_numeric_order(tmp_path):
-    addresses = [f"10.100.{number}.1" for number in range(6)]
-    sysfs.device(tmp_path, "rocep1s0f0", "enp1s0f0np0", sysfs.gid_table(*addresses))
-    gids = rdma_machine.devices(tmp_path)["rocep1s0f0"].gids
-    assert [gid.index for gid in gids] == list(range(14))
-    assert gid_index(gids, "10.100.5.1", "enp1s0f0np0") == 13
-
-
-def test_a_soft_device_is_found_by_its_gids(tmp_path):
-    path = sysfs.device(tmp_path, "rxe0", "eth1", sysfs.gid_table("10.100.0.1"))
-    (path / "device/net/eth1").rmdir()
-    assert rdma_machine.devices(tmp_path)["rxe0"].netdevs == ("eth1",)
-
-
-def test_a_machine_without_rdma(tmp_path):
-    assert rdma_machine.devices(tmp_path) == {}
-
-
-def test_a_device_without_files(tmp_path):
-    (tmp_path / "class/infiniband/rocep1s0f0").mkdir(parents=True)
-    device = rdma_machine.devices(tmp_path)["rocep1s0f0"]
-    assert (device.netdevs, device.state, device.gids) == ((), "", ())
 
 
 def test_missing_modules(tmp_path):

@@ -15,7 +15,7 @@ IP = [
     {
         "ifname": "enP7s7",
         "link": "if3",
-        "addr_info": [{"family": "inet", "local": "192.0.2.11"}, {"family": "inet6", "local": "::1"}],
+        "addr_info": [{"family": "inet", "local": "192.0.2.11", "prefixlen": 24}],
     },
     {"ifname": "enp1s0f0np0", "addr_info": []},
     {},
@@ -28,7 +28,7 @@ def answer(monkeypatch, outputs):
     def run(argv, check=True):
         if argv[0] not in outputs:
             raise HostError(f"{argv[0]} is not installed on this machine")
-        rc, stdout = outputs[argv[0]]
+        rc, stdout = outputs[argv[3] if argv[0] == "ip" and argv[3] in outputs else argv[0]]
         return Completed(tuple(argv), rc, stdout, "")
 
     monkeypatch.setattr(machine, "run", run)
@@ -50,13 +50,25 @@ def root(tmp_path):
 
 
 def test_look(root, monkeypatch):
-    answer(monkeypatch, {"ip": (0, json.dumps(IP)), "dpkg-query": (0, "installed 1.1.2-7")})
+    (root / machine.OWN_NETPLAN).parent.mkdir(parents=True)
+    (root / machine.OWN_NETPLAN).write_text("network:\n  version: 2\n  ethernets:\n    enp1s0f0np0:\n      mtu: 9000\n")
+    routes = [{"dst": "default", "dev": "enP7s7"}, {"dst": "10.9.0.0/16", "dev": "enP7s7"}]
+    answer(
+        monkeypatch,
+        {"ip": (0, json.dumps(IP)), "route": (0, json.dumps(routes)), "dpkg-query": (0, "installed 1.1.2-7")},
+    )
     facts = machine.look(["sh", "no-such-tool"], str(root / "var/lib/gb10-ring"), root)
     assert (facts.os_release, facts.dgx_release, facts.pid1) == ("ID=ubuntu\n", "", "systemd")
     assert facts.missing_tools == ("no-such-tool",)
     assert facts.netplan == "1.1.2-7"
     assert facts.netdevs == ("enP7s7",)
     assert facts.addresses == {"lo": ("127.0.0.1",), "enP7s7": ("192.0.2.11",), "enp1s0f0np0": ()}
+    assert [held.text for held in facts.held or ()] == [
+        "127.0.0.1/8 on lo",
+        "192.0.2.11/24 on enP7s7",
+        "route 10.9.0.0/16 by enP7s7",
+    ]
+    assert facts.own_netdevs == {"enp1s0f0np0"}
     assert facts.file_system is not None
     assert (facts.file_system.path, facts.file_system_error) == (str(root), "")
     assert (facts.python, facts.euid, facts.architecture) == (sys.version_info[:3], os.geteuid(), os.uname().machine)
@@ -74,7 +86,7 @@ def test_look(root, monkeypatch):
 def test_look_at_a_machine_that_answers_little(tmp_path, monkeypatch, outputs):
     answer(monkeypatch, outputs)
     facts = machine.look([], str(tmp_path), tmp_path)
-    assert (facts.addresses, facts.netplan, facts.netdevs, facts.pid1) == (None, "", (), "")
+    assert (facts.addresses, facts.held, facts.netplan, facts.netdevs, facts.pid1) == (None, None, "", (), "")
 
 
 def test_a_file_system_that_cannot_be_read(tmp_path, monkeypatch):

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 
 import pytest
@@ -20,12 +21,18 @@ from ansible_collections.gb10.ring.plugins.module_utils.report.preflight import 
     unreachable,
     version,
 )
+from ansible_collections.gb10.ring.plugins.module_utils.topology.overlap import Held, PlannedLeg
 
 RELEASES = Path(__file__).parents[3] / "fixtures/release"
 UBUNTU, TRIXIE, BOOKWORM, DGX = (
     (RELEASES / name).read_text() for name in ("ubuntu-24.04", "debian-13", "debian-12", "dgx-spark")
 )
 
+HELD = (
+    Held(("enP7s7",), IPv4Network("192.0.2.0/24"), "192.0.2.11/24 on enP7s7"),
+    Held(("enp1s0f0np0",), IPv4Network("10.100.0.0/24"), "10.100.0.9/24 on enp1s0f0np0"),
+    Held(("enp9s0",), IPv4Network("10.100.1.0/24"), "10.100.1.9/24 on enp9s0"),
+)
 SPARK = MachineFacts(
     os_release=UBUNTU,
     dgx_release=DGX,
@@ -39,6 +46,8 @@ SPARK = MachineFacts(
     netdevs=("enP2p1s0f0np0", "enP7s7", "enp1s0f0np0", "lo"),
     addresses={"lo": ("127.0.0.1",), "enP7s7": ("192.0.2.11",)},
     file_system=FileSystem("/var/lib", 1_000_000_000_000, 5_000_000, read_only=False),
+    held=HELD,
+    own_netdevs=frozenset({"enp9s0"}),
 )
 EXPECTED = Expected(
     node="spark1",
@@ -46,6 +55,7 @@ EXPECTED = Expected(
     ports=(PlannedPort(0, "enp1s0f0np0"), PlannedPort(0, "enP2p1s0f0np0")),
     management_interface="enP7s7",
     management_address="192.0.2.11",
+    legs=tuple(PlannedLeg(IPv4Network(f"10.100.{number}.0/24"), f"leg {number}") for number in (0, 1)),
 )
 
 
@@ -108,6 +118,7 @@ def test_a_spark_passes_everything():
         "netplan",
         "port",
         "management",
+        "overlap",
         "data_path",
     ]
 
@@ -137,6 +148,8 @@ def test_a_spark_passes_everything():
             "192.0.2.11 on wlP9s9, enP7s7",
         ),
         ({"addresses": None}, "management", "addresses unknown"),
+        ({"own_netdevs": frozenset()}, "overlap", "10.100.1.9/24 on enp9s0 overlaps 10.100.1.0/24 (leg 1)"),
+        ({"held": None}, "overlap", "addresses and routes unknown"),
         ({"file_system": None, "file_system_error": "cannot read /x: Input/output error"}, "data_path", "Input/output"),
         ({"file_system": None}, "data_path", "unreadable"),
         (
@@ -157,7 +170,7 @@ def test_one_thing_wrong_fails_one_check(facts, bad, said):
 
 
 def test_everything_wrong_fails_everything():
-    worst = MachineFacts("", "", "riscv64", "", (3, 8, 0), "", 1000, ("ip",), "", (), None, None)
+    worst = MachineFacts("", "", "riscv64", "", (3, 8, 0), "", 1000, ("ip",), "", (), None, None, held=None)
     found = checks(worst, EXPECTED)
     assert all(not check.ok for check in found)
     assert len(found) == len(checks(SPARK, EXPECTED))
@@ -177,6 +190,7 @@ def test_the_management_interface_that_is_not_there():
         ({"ports": ()}, "preflight.port"),
         ({"management_address": ""}, "preflight.management"),
         ({"management_interface": ""}, "preflight.management"),
+        ({"legs": ()}, "preflight.overlap"),
     ],
 )
 def test_empty_expectations_leave_a_check_out(changes, left_out):

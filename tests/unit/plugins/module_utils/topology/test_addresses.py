@@ -131,6 +131,32 @@ def test_pair_uses_port_0_or_the_given_ones():
     assert [p["peer"] for p in hosts["b"]["fabric_ports"]] == ["a", "a"]
 
 
+@pytest.mark.parametrize("shape", ["pair", "switch"])
+@pytest.mark.parametrize("ports", [(0, 0), (0, 1), (1, 0), (1, 1)])
+def test_two_nodes_may_use_any_port(shape, ports):
+    nodes = [{"name": f"n{i}", "management_address": f"192.0.2.{i + 1}", "port": port} for i, port in enumerate(ports)]
+    hosts = host_variables(parse_topology({"plugin": "gb10.ring.topology", "shape": shape, "nodes": nodes}))
+    names = [(P0, P1)[port] for port in ports]
+    assert [[p["netdev"] for p in v["fabric_ports"]] for v in hosts.values()] == [list(pair) for pair in names]
+    assert [p["peer_netdev"] for p in hosts["n0"]["fabric_ports"]] == list(names[1])
+    assert [p["peer_netdev"] for p in hosts["n1"]["fabric_ports"]] == list(names[0])
+    addresses = [p["address"] for v in hosts.values() for p in v["fabric_ports"]]
+    assert addresses == ["10.100.0.1", "10.100.1.1", "10.100.0.2", "10.100.1.2"]
+
+
+def test_ring_of_four_in_full():
+    """Tools that plan it as a ring of three give two nodes the same addresses."""
+    hosts = host_variables(topology("ring", 4))
+    planned = {name: [port["address"] for port in v["fabric_ports"]] for name, v in hosts.items()}
+    assert planned == {
+        "spark1": ["10.100.0.1", "10.100.1.1", "10.100.6.1", "10.100.7.1"],
+        "spark2": ["10.100.2.2", "10.100.3.2", "10.100.0.2", "10.100.1.2"],
+        "spark3": ["10.100.4.3", "10.100.5.3", "10.100.2.3", "10.100.3.3"],
+        "spark4": ["10.100.6.4", "10.100.7.4", "10.100.4.4", "10.100.5.4"],
+    }
+    assert len({address for addresses in planned.values() for address in addresses}) == 16
+
+
 def test_switch_shares_a_subnet_a_rail_and_peers_in_a_circle():
     hosts = host_variables(topology("switch", 3))
     assert {name: [port["address"] for port in v["fabric_ports"]] for name, v in hosts.items()} == {
