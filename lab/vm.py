@@ -267,7 +267,9 @@ def _wait_ready(instance: Instance, timeout: float) -> None:
 def down(instance: Instance) -> None:
     """Stop both machines and remove what they left. Nodes in namespaces are another lab, and stay."""
     if store.exists(instance):
-        raise LabError(f"instance {instance.name!r} runs no virtual machines but nodes in namespaces: `lab/ctl down`")
+        raise LabError(
+            f"instance {instance.name!r} runs nodes in namespaces, no virtual machines: `lab/ctl --instance {instance.name} down`"
+        )
     end(machine for machine in (process(instance, number) for number in NUMBERS) if machine)
     life.down(instance, nodes_only=False)
 

@@ -14,6 +14,8 @@ from ansible.plugins.action import ActionBase
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import deadman, guard
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.proof import reachable_check
+from ansible_collections.gb10.ring.plugins.module_utils.report.checks import errors, failed
+from ansible_collections.gb10.ring.plugins.module_utils.report.summary import verdict
 
 MODULE = "gb10.ring.fabric_netplan"
 POLL = 0.5  # seconds
@@ -110,10 +112,15 @@ class ActionModule(ActionBase):
                 seconds = min(seconds, max(1.0, found["seconds_left"] - TIMER_MARGIN))
             answer = self._module("prove", check_timeout=int(seconds))
         except (SilentError, AnsibleError) as error:
-            return {"changed": False, "checks": [self._reachable(str(error))]}
+            return self._judged({"changed": False}, [self._reachable(str(error))])
         if answer.get("failed"):
             return answer
-        return {**answer, "checks": [self._reachable(""), *answer["checks"]]}
+        return self._judged(answer, [self._reachable(""), *answer["checks"]])
+
+    def _judged(self, answer: dict[str, Any], checks: list[dict[str, Any]]) -> dict[str, Any]:
+        if errors(checks):
+            return {"changed": False, "failed": True, "msg": verdict("new network", checks), "checks": failed(checks)}
+        return {**answer, "checks": checks}
 
     def _rollback(self) -> dict[str, Any]:
         """Ask until the node says that nothing is armed; one that cannot be reached restores its network by its timer."""

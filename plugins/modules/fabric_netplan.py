@@ -39,7 +39,8 @@ options:
     description:
       - V(plan) changes nothing, other than that it undoes what a run before left unconfirmed, and removes a backup that one left (not in check mode).
       - V(apply) changes the network and leaves it armed; in check mode it says what it would change.
-      - V(prove) waits until the node answers over a new connection and, with O(state=present), its neighbours answer on every leg.
+      - V(prove) waits until the node answers over a new connection and, with O(state=present), its neighbours answer on every leg;
+        it fails when one does not.
       - V(confirm) stops the timer and keeps the backup; it fails when the timer was faster.
       - V(clean) removes the backup of a confirmed change.
       - V(rollback) restores the earlier network, also after V(confirm), and waits until it is there.

@@ -32,7 +32,7 @@ TIMER_UNIT = "gb10-ring-fabric-rollback"
 APPLY_UNIT = "gb10-ring-fabric-apply"
 NOW_UNIT = "gb10-ring-fabric-rollback-now"
 SETTLE = 10.0  # seconds for netplan's renderer to reach the state that was asked for
-GRACE = 4.0  # seconds before an address that the renderer did not bring is set by hand
+GRACE = 2.5  # seconds before an address that the renderer did not bring is set by hand
 POLL = 0.3
 # What ``ip route show`` prints and ``ip route add`` does not take
 _ROUTE_STATES = frozenset({"linkdown", "dead", "offload", "rt_offload", "trap", "rt_trap", "pervasive"})

@@ -124,7 +124,7 @@ def test_machines_are_refused_while_nodes_run(monkeypatch: pytest.MonkeyPatch, t
     monkeypatch.setattr(vm.keys, "ensure", lambda _instance: None)
     with pytest.raises(LabError, match="runs nodes in namespaces, which have the same names"):
         vm.up(lab)
-    with pytest.raises(LabError, match="runs no virtual machines"):
+    with pytest.raises(LabError, match="no virtual machines: `lab/ctl --instance test down`"):
         vm.down(lab)
 
 

@@ -22,7 +22,9 @@ def host(rank, lacking=("a", "b")):
 
 def decide(hostvars, forks=10, **arguments):
     task = SimpleNamespace(args={"plan": PLAN, **arguments}, async_val=0, check_mode=False, diff=False)
-    action = checkpoint_fanout.ActionModule(task, SimpleNamespace(_shell=SimpleNamespace(tmpdir=None)), SimpleNamespace(), None, None, None)
+    action = checkpoint_fanout.ActionModule(
+        task, SimpleNamespace(_shell=SimpleNamespace(tmpdir=None)), SimpleNamespace(), None, None, None
+    )
     known = {"hostvars": hostvars, "ansible_play_hosts": list(hostvars), "ansible_forks": forks}
     return action.run(task_vars=known)
 

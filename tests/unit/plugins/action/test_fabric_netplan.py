@@ -11,6 +11,7 @@ import pytest
 from ansible.errors import AnsibleConnectionFailure
 
 from ansible_collections.gb10.ring.plugins.action import fabric_netplan
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.proof import reachable_check
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
 GONE = AnsibleConnectionFailure("Connection timed out")
@@ -128,7 +129,7 @@ def test_notes_become_warnings(action):
     assert done.result["warnings"] == ["spark1: x stays"]
 
 
-PROOF = {"changed": False, "checks": [{"id": "fabric.ping", "ok": True}]}
+PROOF = {"changed": False, "checks": [{"id": "fabric.ping", "ok": True, "severity": "error"}]}
 
 
 @pytest.mark.parametrize(
@@ -145,8 +146,18 @@ def test_proof_asks_the_neighbours_while_the_timer_allows(action, seen, seconds)
 
 @pytest.mark.parametrize(("seen", "prove"), [(GONE, PROOF), (status(), GONE)])
 def test_a_node_that_is_gone_is_a_check(action, seen, prove):
-    (check,) = action("prove", status=[seen], prove=[prove]).result["checks"]
+    result = action("prove", status=[seen], prove=[prove]).result
+    (check,) = result["checks"]
+    assert result["failed"] is True
+    assert "spark1: fabric.reachable error: found Connection timed out" in result["msg"]
     assert (check["id"], check["ok"], check["found"]) == ("fabric.reachable", False, "Connection timed out")
+
+
+def test_a_neighbour_that_does_not_answer_fails_the_proof(action):
+    silent = reachable_check("spark1", "0 of 2 replies").to_dict()
+    result = action("prove", status=[status()], prove=[{"changed": False, "checks": [silent]}]).result
+    assert result["failed"] is True
+    assert result["msg"].startswith("new network: 1 of 2 checks failed")
 
 
 def test_a_proof_that_fails_for_another_reason_fails(action):
