@@ -6,9 +6,9 @@ from __future__ import annotations
 
 
 class ModuleDocFragment:
-    """Options of the modules that work on the fabric's netdevs of one node: C(ports), and with the whole fragment C(mtu)."""
+    """Options of the modules that work on the fabric's netdevs of one node: C(ports), and by the part C(mtu) their MTU."""
 
-    PORTS = r"""
+    DOCUMENTATION = r"""
 options:
   ports:
     description:
@@ -62,12 +62,10 @@ options:
         required: true
 """
 
-    DOCUMENTATION = (
-        PORTS
-        + r"""
+    MTU = r"""
+options:
   mtu:
     description: MTU of the interfaces in bytes, from 1280 to 9216. With 9000 RDMA uses its largest path MTU, 4096.
     type: int
     default: 9000
 """
-    )

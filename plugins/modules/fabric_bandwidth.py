@@ -23,7 +23,7 @@ description:
     index are looked up at the time of the call.
   - The fabric is busy for three times O(duration) a cable and node. Do not measure beside a serving engine.
 extends_documentation_fragment:
-  - gb10.ring.fabric_ports.ports
+  - gb10.ring.fabric_ports
 options:
   state:
     description:

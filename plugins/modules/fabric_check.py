@@ -26,6 +26,7 @@ description:
     the largest of 256 to 4096 that leaves 96 bytes for headers.
 extends_documentation_fragment:
   - gb10.ring.fabric_ports
+  - gb10.ring.fabric_ports.mtu
 options:
   node:
     description: Inventory name of this node, which the checks carry.

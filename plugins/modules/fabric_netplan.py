@@ -30,6 +30,7 @@ description:
     What the network was before the first change is kept in C(/var/lib/gb10-ring/network-before). O(state=absent) brings it back.
 extends_documentation_fragment:
   - gb10.ring.fabric_ports
+  - gb10.ring.fabric_ports.mtu
 options:
   node:
     description: Inventory name of this node, which the checks carry.

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 """Put in place of ib_write_bw inside a lab node, which has no RDMA: a real TCP connection over the fabric, made-up numbers."""
 
 from __future__ import annotations

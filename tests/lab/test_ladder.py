@@ -171,7 +171,7 @@ def test_a_reboot_shows_what_was_not_kept(tmp_path, keeps, expected):
 def stand_in() -> Iterator[None]:
     """A stand-in for ib_write_bw on every node: the connections are real, the numbers are those of /run/gbps."""
     path = "/usr/local/bin/ib_write_bw"
-    text = STAND_IN.read_text(encoding="utf-8")
+    text = "#!/usr/bin/python3\n" + STAND_IN.read_text(encoding="utf-8")
     for node in NODES:
         on(node, f"cat >{path} <<'X'\n{text}\nX\nchmod 755 {path}; echo 95.5 >/run/gbps")
     yield

@@ -363,14 +363,13 @@ def release(folder: Path, state: Mapping[str, Any]) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def main(argv: list[str]) -> int:
+def main(argv: list[str]) -> None:
     what, folder = argv[0], Path(argv[1])
     if what == "apply":
         apply(folder)
     else:
         restore(folder, only_armed=what == "expire")
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    main(sys.argv[1:])

@@ -95,7 +95,7 @@ def sysfs(tmp_path: Path) -> Path:
         (entry / "device").symlink_to(device)
         if netdev in PCI:
             (entry / "phys_port_name").write_text(f"p{pci[-1]}\n", encoding="ascii")
-            rdma = device / "infiniband" / netdev.replace("en", "roce").split("np")[0]
+            rdma = device / "infiniband" / netdev.replace("en", "roce").split("np", maxsplit=1)[0]
             rdma.mkdir(parents=True)
             (rdma / "sys_image_guid").write_text("4cbb:4703:0001:0000\n", encoding="ascii")
     (root / "devices/0000:01:00.2/physfn").symlink_to(root / "devices/0000:01:00.0")

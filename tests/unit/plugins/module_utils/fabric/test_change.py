@@ -45,6 +45,10 @@ def accept(_files):
     return None
 
 
+def refuse(_files):
+    return Refusal("", "", "no output")
+
+
 def tabs(*broken):
     """A netplan that refuses these files when they are there, the first one first."""
 
@@ -176,8 +180,7 @@ def test_broken_files_are_named_or_set_aside():
 
 def test_our_own_file_is_never_set_aside():
     assert bad(plan_change(replace(WISH, quarantine=True), machine(), tabs(OURS))) == ["fabric.netplan"]
-    everything = lambda _files: Refusal("", "", "no output")  # noqa: E731
-    assert bad(plan_change(replace(WISH, quarantine=True), machine(), everything)) == ["fabric.netplan"]
+    assert bad(plan_change(replace(WISH, quarantine=True), machine(), refuse)) == ["fabric.netplan"]
 
 
 @pytest.mark.parametrize(
