@@ -153,6 +153,24 @@ def before() -> list[str]:
     return network()
 
 
+def test_fresh_and_unchanged_nodes_become_what_a_dry_run_says():
+    """Before the lab gets its old network: bare nodes, then nodes that are as planned; and the way back to bare ones."""
+    code, dry = change({}, "--check", "--diff")
+    assert code == 0, dry
+    code, wet = change({}, "--diff")
+    assert code == 0, wet
+    assert diffs(dry) == diffs(wet)
+    assert set(diffs(wet)) == set(NODES)
+    assert all(any(line.startswith("+") and "198.19." in line for line in lines) for lines in diffs(wet).values())
+    code, dry = change({}, "--check", "--diff")
+    assert code == 0, dry
+    assert diffs(dry) == {}
+    assert recap(dry) == recap(change({})[1]) == ["0", "0", "0"]
+    code, output = change({}, book="playbooks/uninstall.yml")
+    assert code == 0, output
+    assert all(on(node, f"ls {OURS} 2>/dev/null | wc -l") == "0" for node in NODES)
+
+
 def test_an_old_file_is_named_and_nothing_changes(before):
     code, output = change()
     assert code != 0
