@@ -224,7 +224,7 @@ def wait(room: Room, stop: threading.Event, idle_s: float, pace_s: float = 5.0) 
             return
 
 
-def main(settings_path: str) -> int:
+def main(settings_path: str) -> None:
     path = Path(settings_path)
     settings = json.loads(path.read_text(encoding="utf-8"))
     path.unlink()
@@ -238,12 +238,10 @@ def main(settings_path: str) -> int:
             notify("READY=1")
             wait(room, stop, settings["idle_s"])
     except OSError as error:
-        print(f"cannot listen on {error.strerror}", file=sys.stderr)
-        return 1
+        raise SystemExit(f"cannot listen on {error.strerror}") from error  # the journal has it, the unit has failed
     finally:
         shelf.release()
-    return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    main(sys.argv[1])

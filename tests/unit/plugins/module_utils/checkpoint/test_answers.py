@@ -68,7 +68,7 @@ def test_answers_that_are_not(asked, status, headers, error):
     headers = {name.replace("_", "-"): value for name, value in headers.items()}
     with pytest.raises(error) as caught:
         judge(asked, Answer(status, headers), bytes, NOW)
-    assert type(caught.value) is error
+    assert caught.type is error
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_answers_that_are_not(asked, status, headers, error):
 def test_refusals(status, body, error):
     with pytest.raises(error) as caught:
         ask(PART, status, body)
-    assert type(caught.value) is error
+    assert caught.type is error
     assert status == 412 or str(status) in str(caught.value)
     assert "secret" not in str(caught.value)
 
