@@ -47,6 +47,6 @@ class ActionModule(ActionBase):
         )
         if errors(checks):
             result["failed"] = True
-        elif result["failed_checks"]:
+        elif any(check["severity"] == "warning" for check in result["failed_checks"]):
             result["warnings"] = [text]
         return result

@@ -43,12 +43,17 @@ def document(title: str, created: str, checks: Sequence[Mapping[str, Any]]) -> s
 
 
 def verdict(title: str, checks: Sequence[Mapping[str, Any]]) -> str:
-    """One message: how many checks held, then each one that did not, worst first, with its cure."""
-    bad = failed(checks)
-    held = len(checks) - len(bad)
-    if not bad:
-        return f"{title}: all {held} checks hold"
-    return "\n".join([f"{title}: {len(bad)} of {len(checks)} checks failed", *(f"- {line(check)}" for check in bad)])
+    """One message: how many checks held, then each one that did not, worst first, with its cure.
+
+    One of severity info that does not hold is no failure, only something to know: it is listed as a note.
+    """
+    told = failed(checks)
+    notes = sum(check["severity"] == "info" for check in told)
+    bad = len(told) - notes
+    judged = len(checks) - notes
+    first = f"{bad} of {judged} checks failed" if bad else f"all {judged} checks hold"
+    noted = f", {notes} to know" if notes else ""
+    return "\n".join([f"{title}: {first}{noted}", *(f"- {line(check)}" for check in told)])
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> str:

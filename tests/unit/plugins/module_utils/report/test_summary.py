@@ -47,6 +47,12 @@ def test_verdict_holds_every_failure():
     assert verdict("fabric", [GOOD]) == "fabric: all 1 checks hold"
 
 
+def test_verdict_of_what_is_only_to_know_is_no_failure():
+    note = check(node="spark3", id="fabric.cabling", ok=False, severity="info", cure="")
+    assert verdict("cables", [GOOD, note]).splitlines() == ["cables: all 1 checks hold, 1 to know", f"- {line(note)}"]
+    assert verdict("cables", [BAD, note]).splitlines()[0] == "cables: 1 of 1 checks failed, 1 to know"
+
+
 def test_document_is_the_documented_schema():
     report = json.loads(document("verify", "2026-11-29T00:00:00+00:00", [GOOD, WARNING]))
     assert report["ok"] is True
