@@ -279,6 +279,8 @@ def main() -> None:
             told = {"checks": view.checks(), "budget": view.arithmetic(), "lacking": view.lacking()}
             module.exit_json(changed=False, **told, **view.runtime(), **result)
         view.refuse()
+        if not (module.check_mode or view.staging.changed):
+            frontend.tidy(request)
         if module.check_mode or not view.staging.changed:
             module.exit_json(changed=view.staging.changed, diff=view.diff(), **view.runtime(), **result)
         if view.needs_sources or not frontend.ready(view, module.params["wheel"]):

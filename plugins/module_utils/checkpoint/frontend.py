@@ -28,6 +28,7 @@ from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
 from .source import Source, SourceError
 from .source import parse as parse_sources
 from .stage import Job, NeedsControllerError, adopt, apply, locked
+from .stage import tidy as remove_staging
 from .survey import look, read_receipt, tree
 
 
@@ -212,6 +213,14 @@ def stage(request: Request) -> Staged:
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
     return Staged(seen, meter.numbers())
+
+
+def tidy(request: Request) -> None:
+    """Remove what a run that was killed at its very end left beside a complete revision; nothing while another runs."""
+    left = [request.layout.journal(request.manifest.revision), request.layout.staging(request.manifest.revision)]
+    if any(path.exists() for path in left):
+        with locked(request.layout):
+            remove_staging(request.layout, request.manifest.revision)
 
 
 def _trust(pem: str) -> ssl.SSLContext:

@@ -224,9 +224,15 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         originals=originals,
     )
     write_text(job.layout.receipt(receipt.revision), render(receipt))
-    shutil.rmtree(job.directory, ignore_errors=True)
-    job.layout.journal(receipt.revision).unlink(missing_ok=True)
+    tidy(job.layout, receipt.revision)
     return receipt
+
+
+def tidy(layout: Layout, revision: str) -> None:
+    """Remove what staging a revision needs and a revision with a receipt does not; a run killed at its very end leaves it."""
+    shutil.rmtree(layout.staging(revision), ignore_errors=True)
+    for left in (layout.journal(revision), layout.progress(revision)):
+        left.unlink(missing_ok=True)
 
 
 def _recorded(receipt: Receipt | None) -> dict[str, Entry]:

@@ -79,3 +79,13 @@ def test_the_run_after_a_kill_fetches_only_what_was_in_flight(store, plan, durat
     assert set((before | asked(store)).values()) <= {1}
     assert contents(revisions / plan["revision"]) == BODIES
     assert sorted(path.name for path in (root / "tiny/staging").iterdir()) == [".lock"]
+
+
+def test_what_a_kill_after_the_receipt_leaves_is_removed_by_the_next_run(store, plan, tmp_path):
+    root = tmp_path / "root"
+    stage_process.finish(stage_process.start(plan, store.sources(), root, **OPTIONS))
+    staging = root / "tiny/staging"
+    (staging / f"{plan['revision']}.journal").write_text("", encoding="utf-8")
+    result = stage_process.finish(stage_process.start(plan, store.sources(), root, **OPTIONS))
+    assert result["changed"] is False
+    assert sorted(path.name for path in staging.iterdir()) == [".lock"]
