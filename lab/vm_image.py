@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import shutil
 from pathlib import Path
 
@@ -25,7 +26,7 @@ KERNEL = "linux-image-{architecture}"  # the cloud kernel lacks the RDMA subsyst
 PACKAGES = ("initramfs-tools", "ibverbs-providers", "ibverbs-utils", "infiniband-diags", "perftest", "rdma-core")
 FILES = Path(__file__).resolve().parent / "vm_rootfs"  # copied over the root file system as they are
 IMAGE_SIZE = "3G"  # sparse; about a third is used
-DEFAULT_MIRROR = "http://deb.debian.org/debian"
+DEBOOTSTRAP = Path("/usr/sbin/debootstrap")
 FABRIC_NETDEVS = tuple(NETDEVS[0, rail] for rail in RAILS)  # port 0 is cabled; port 1 is absent, as hot-plug leaves it
 
 # Run in a mount namespace of its own ($1 the base, $2 the layer's folder, $3 the script), so that no mount outlives it.
@@ -64,6 +65,14 @@ systemctl -q enable {units}
 rm -f /etc/systemd/system/systemd-sysctl.service.d/gb10-lab.conf /etc/systemd/system/systemd-udevd.service.d/gb10-lab.conf
 rm -f /etc/resolv.conf
 """
+
+
+def default_mirror(script: str) -> str:
+    """The mirror that debootstrap takes when none is named, as its own script says."""
+    found = re.search(r'^DEF_MIRROR="?([^"\s]+)', script, flags=re.MULTILINE)
+    if not found:
+        raise LabError("debootstrap names no mirror. Cure: set LAB_DEBIAN_MIRROR")
+    return found[1]
 
 
 def architecture(machine: str) -> str:
@@ -114,7 +123,7 @@ def _build(built: Path, place: Path, text: str) -> None:
     sources.mkdir(parents=True)
     settings.mkdir()
     shutil.copyfile("/etc/resolv.conf", fresh / "upper/etc/resolv.conf")
-    archive = (base.mirror() or [DEFAULT_MIRROR])[0]
+    archive = (base.mirror() or [default_mirror(DEBOOTSTRAP.read_text(encoding="utf-8"))])[0]
     (sources / "gb10-lab-build.list").write_text(f"deb {archive} {SUITE} main\n", encoding="utf-8")
     (settings / "99gb10-lab-build").write_text(base.apt_proxies(), encoding="utf-8")
     wrapper = BUILD.format(repo=REPOSITORY_IN_NODE, size=IMAGE_SIZE)

@@ -191,3 +191,15 @@ def test_exec_without_a_command_is_refused(words: list[str]) -> None:
     options = cli.parser().parse_args(["vm", "exec", *words])
     with pytest.raises(LabError, match="a command is expected behind '--'"):
         options.handler(LAB, options)
+
+
+@pytest.mark.parametrize(
+    "line", ['DEF_MIRROR="http://mirror.example/debian"', "DEF_MIRROR=http://mirror.example/debian"]
+)
+def test_the_mirror_is_debootstraps_own_when_the_machine_names_none(line):
+    assert vm_image.default_mirror(f"#!/bin/sh\n{line}\nMIRRORS=\n") == "http://mirror.example/debian"
+
+
+def test_a_debootstrap_without_a_mirror_is_told_with_the_cure():
+    with pytest.raises(LabError, match="LAB_DEBIAN_MIRROR"):
+        vm_image.default_mirror("#!/bin/sh\n")
