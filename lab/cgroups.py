@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,13 +39,21 @@ def joiner(tag: str, name: str) -> Callable[[], None]:
     return join
 
 
-def remove(tag: str, name: str | None = None) -> None:
-    """Remove the groups of a node, or of the whole instance; groups that still hold processes stay."""
+def remove(tag: str, name: str | None = None, patience: float = 10.0) -> None:
+    """Remove the groups of a node, or of the whole instance; groups that still hold processes after patience seconds stay.
+
+    The kernel lets go of a group a moment after its last process: one that has been killed is busy until it is reaped.
+    """
+    deadline = time.monotonic() + patience
     for root in _here():
         top = root / tag if name is None else root / tag / name
-        for folder, _names, _files in os.walk(top, topdown=False):
-            with contextlib.suppress(OSError):
-                Path(folder).rmdir()
+        while top.is_dir():
+            for folder, _names, _files in os.walk(top, topdown=False):
+                with contextlib.suppress(OSError):
+                    Path(folder).rmdir()
+            if not top.is_dir() or time.monotonic() > deadline:
+                break
+            time.sleep(0.05)
 
 
 def leftover(tag: str) -> list[Path]:
