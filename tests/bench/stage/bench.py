@@ -146,6 +146,7 @@ def arguments() -> argparse.Namespace:
 def main() -> None:
     options = arguments()
     signal.signal(signal.SIGTERM, lambda *_signal: sys.exit(1))  # servers end with the benchmark
+    options.work = options.work.resolve()  # servers and tools have working directories of their own
     options.work.mkdir(parents=True, exist_ok=True)
     source = checkpoint(options.work, options.size_mib)
     total = sum(path.stat().st_size for path in source.iterdir())
