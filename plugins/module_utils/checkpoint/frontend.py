@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,7 @@ from .source import parse as parse_sources
 from .stage import Job, NeedsControllerError, adopt, apply, locked
 from .stage import tidy as remove_staging
 from .survey import look, read_receipt, tree
+from .watch import Lease, Sign, Stop, Watch, unread
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,7 @@ class Request:
     rate_limit: int = 0
     ca_pem: str = ""
     supersedes: str = ""
+    lease_s: int = 0
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -75,6 +78,7 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
+            lease_s=options["lease_s"],
             sources=_sources(options["sources_file"]),
         )
 
@@ -151,7 +155,10 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
-    return View(request, survey, decide(request.manifest, survey, request.tp), load_crc64(request.python_path))
+    staging = decide(request.manifest, survey, request.tp)
+    # awscrt is megabytes of a library: nothing for a run that finds everything in place.
+    crc = load_crc64(request.python_path) if staging.of("fetch") else None
+    return View(request, survey, staging, crc)
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -191,6 +198,7 @@ def stage(request: Request) -> Staged:
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
+        stop = Stop()
         meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
         job = Job(
             layout=request.layout,
@@ -205,14 +213,30 @@ def stage(request: Request) -> Staged:
                 part_size=request.part_size,
                 bucket=Bucket(request.rate_limit),
                 crc=seen.crc,
+                stop=stop,
             ),
             meter=meter,
         )
         try:
-            apply(job)
+            with watched(request, stop):
+                apply(job)
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
     return Staged(seen, meter.numbers())
+
+
+@contextlib.contextmanager
+def watched(request: Request, stop: Stop) -> Iterator[None]:
+    """Stop what is done in this block when the controller is gone."""
+    path = request.layout.lease(request.manifest.revision)
+    signs: list[Sign] = [unread]
+    try:
+        if request.lease_s:
+            signs.append(Lease(path, request.lease_s))
+        with Watch(stop, signs):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def tidy(request: Request) -> None:

@@ -158,23 +158,27 @@ def test_a_long_transfer_is_followed(said):
     assert action.background == [False, True, False, False, False] and action._task.async_val == 0
     modules = [call.get("_module") for call in action.calls if "_module" in call]
     assert modules == ["async_status"] * 3 and action.calls[-1]["mode"] == "cleanup"
-    revision = PLAN["revision"]
-    assert action.calls[2]["_command"].startswith(
-        f"cat /var/lib/gb10-ring/checkpoints/tiny/staging/{revision}.progress"
-    )
+    place = f"/var/lib/gb10-ring/checkpoints/tiny/staging/{PLAN['revision']}"
+    # To look is to renew the lease.
+    assert action.calls[2]["_command"].startswith(f"touch -c {place}.lease; cat {place}.progress ")
+    assert action.calls[1]["lease_s"] == 60
     assert said == [
         "spark1: 0/1 files, 2 B of 10 B (20 %), 1 B/s, 5 s left",
         "spark1: 0/1 files, 4 B of 10 B (40 %), 1 B/s, 5 s left",
     ]
 
 
-@pytest.mark.parametrize(("size", "background"), [((256 << 20) - 1, False), (256 << 20, True)])
-def test_only_a_long_transfer_runs_by_itself_and_quietly_without_a_terminal(said, size, background):
+@pytest.mark.parametrize(
+    ("size", "rate_limit", "background"),
+    [((256 << 20) - 1, 0, False), (256 << 20, 0, True), (60 << 20, 1 << 20, True), (59 << 20, 1 << 20, False)],
+)
+def test_only_a_long_transfer_runs_by_itself_and_quietly_without_a_terminal(said, size, rate_limit, background):
     answers = [{**ADDRESSES, "summary": {"fetch": {"files": 1, "bytes": size}}}]
     answers += [{"ansible_job_id": "j1"}, {**DONE, "finished": True}, {}] if background else [DONE]
-    action = Action({"plan": PLAN, **STORE}, answers)
+    action = Action({"plan": PLAN, **STORE, "rate_limit": rate_limit}, answers)
     action.progress = [tick(1)]
     assert action.go() == DONE and any(action.background) is background and said == []
+    assert action.calls[1]["lease_s"] == (60 if background else 0)
 
 
 def test_a_connection_that_drops_is_borne(said):
