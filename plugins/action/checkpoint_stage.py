@@ -135,15 +135,13 @@ class ActionModule(ActionBase):
                 module_name="ansible.legacy.async_status", module_args=known, task_vars=task_vars
             )
 
-        plan = options["plan"]
-        layout = Layout(options["root"], plan["name"])
-        lease, path = (str(path(plan["revision"])) for path in (layout.lease, layout.progress))
-        # One call: to look is also the sign that somebody still follows.
-        command = f"touch -c {shlex.quote(lease)}; cat {shlex.quote(path)} 2>/dev/null || true"
+        command, run = look_command(options), os.getppid()
         node = Node(
             options["node"],
             lambda: patient(lambda: self._low_level_execute_command(command).get("stdout", ""), ""),
             lambda: patient(lambda: ask("status"), {}),
+            # A worker outlives an ansible-playbook that is killed, or whose terminal is closed; the node is to hear of that.
+            lambda: os.getppid() == run,
         )
         loud = options["progress"] == "on" or (options["progress"] == "auto" and AT_TERMINAL)
         result = Follower(node, display.display if loud else None).wait()
@@ -164,6 +162,13 @@ def patient(call: Callable[[], _T], otherwise: _T) -> _T:
         return call()
     except AnsibleConnectionFailure:
         return otherwise
+
+
+def look_command(options: dict[str, Any]) -> str:
+    """Prints the progress. To look is also the sign that somebody still follows: it renews the lease."""
+    layout, revision = Layout(options["root"], options["plan"]["name"]), options["plan"]["revision"]
+    lease, progress = shlex.quote(str(layout.lease(revision))), shlex.quote(str(layout.progress(revision)))
+    return f"touch -c {lease}; cat {progress} 2>/dev/null || true"
 
 
 def long(size: int, rate_limit: int) -> bool:

@@ -188,6 +188,17 @@ def test_a_connection_that_drops_is_borne(said):
     assert action.go() == DONE
 
 
+def test_a_worker_whose_run_is_gone_renews_nothing(said, monkeypatch):
+    parents = iter([17, 17, 1])
+    monkeypatch.setattr(checkpoint_stage.os, "getppid", lambda: next(parents))
+    answers = [ADDRESSES, {"ansible_job_id": "j1"}]
+    action = Action({"plan": PLAN, **STORE, "progress": "on"}, answers)
+    action.progress = [tick(1), tick(2)]
+    result = action.go()
+    assert result["failed"] and result["msg"] == "spark1: the run that wanted the result is gone"
+    assert len([call for call in action.calls if "_command" in call]) == 1
+
+
 def test_a_process_that_is_gone_is_told(said):
     answers = [ADDRESSES, {"ansible_job_id": "j1"}] + [{"finished": False}] * 100
     action = Action({"plan": PLAN, **STORE, "progress": "on"}, answers)
