@@ -99,7 +99,7 @@ class ActionModule(ActionBase):
         """Send addresses, and awscrt where it is needed, into the task's own temporary directory and call the module."""
         shell = self._connection._shell
         directory = shell.tmpdir or self._make_tmp_path()
-        sent = {"sources_file": shell.join_path(directory, "sources.json")}
+        sent = {"sources_file": shell.join_path(directory, source.FILE)}
         try:
             self._transfer_data(sent["sources_file"], source.render(addresses(options)))
             if way["wheel"]:

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """A staging whose controller goes away: what runs on the nodes ends by itself, nothing of it is left, and the next run goes on.
 
-Runs inside the controller namespace of a freshly booted lab. The tests build on each other's lab, in file order.
+Runs inside the controller namespace of a freshly booted lab (`make staging`, `make staging-full`). The tests build on each other's lab, in file order.
 """
 
 from __future__ import annotations
@@ -16,8 +16,12 @@ import subprocess
 import time
 from collections.abc import Iterator
 
+import pytest
+
 from fanout_run import ROOT, everywhere, forget, run, size, staging_runs
 from site_run import CHECKOUT, INVENTORY, NODES
+
+pytestmark = pytest.mark.full
 
 #: Bytes a second: all 300 MB would take more than half a minute.
 SLOWLY = {"checkpoint_tensor_parallel": 0, "checkpoint_part_mib": 8, "checkpoint_rate_limit": 8 << 20}

@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Staging on the lab with a proxy between nodes and S3 that injects faults, and what is left of a staging on the nodes.
 
-Runs inside the controller namespace of a freshly booted lab. The tests build on each other's lab, in file order.
+Runs inside the controller namespace of a freshly booted lab (`make staging`, `make staging-full`). The tests build on each other's lab, in file order.
 """
 
 from __future__ import annotations
@@ -127,6 +127,7 @@ def test_a_second_run_moves_nothing_and_is_quick(tmp_path, monkeypatch):
     assert max(seconds.values()) < 2, seconds
 
 
+@pytest.mark.full
 def test_a_flipped_bit_never_passes_and_costs_one_file():
     forget()
     victim = shard(21)
@@ -143,6 +144,7 @@ def test_a_flipped_bit_never_passes_and_costs_one_file():
     assert [staged(node) for node in NODES] == [digests(SOURCE)] * len(NODES)
 
 
+@pytest.mark.full
 def test_a_disk_that_somebody_else_fills_meanwhile_is_told_and_the_next_run_goes_on():
     forget()
     filler = "/var/lib/gb10-ring/filler"
@@ -183,6 +185,7 @@ def bucket():
     return put
 
 
+@pytest.mark.full
 def test_an_object_that_is_replaced_mid_way_is_never_mixed_and_all_nodes_end_alike(bucket):
     forget()
     victim, original = shard(48), (SOURCE / shard(48)).read_bytes()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import ssl
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,7 +27,7 @@ from .progress import Meter
 from .rate import Bucket
 from .receipt import Receipt, ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
-from .source import Source, SourceError
+from .source import Source, SourceError, forget_unread
 from .source import parse as parse_sources
 from .stage import Job, NeedsControllerError, adopt, apply, locked
 from .stage import tidy as remove_staging
@@ -89,6 +90,7 @@ def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
         return {}
     text = read_text(Path(path))
     Path(path).unlink(missing_ok=True)
+    forget_unread(Path(path).parent, time.time())
     try:
         return parse_sources(text or "")
     except SourceError as error:

@@ -88,8 +88,8 @@ def test_the_node_gets_signed_addresses_and_no_credentials():
     action = Action({"plan": PLAN, **STORE}, [ADDRESSES, DONE])
     assert action.go() == DONE
     first, second = action.calls
-    assert "sources_file" not in first and second["sources_file"] == "/tmp/node/sources.json"
-    (address,) = source.parse(action.texts["/tmp/node/sources.json"])["a"]
+    assert "sources_file" not in first and second["sources_file"] == "/tmp/node/gb10-ring-sources.json"
+    (address,) = source.parse(action.texts["/tmp/node/gb10-ring-sources.json"])["a"]
     assert address.url.startswith("http://127.0.0.1:1/models/org/tiny/a?X-Amz-Algorithm=")
     assert second["node"] == "spark1" and action.removed == ["/tmp/node"]
     assert not {*SECRETS, "bucket", "endpoint_url", "profile", "wheel_dir", "peers", "progress"} & set(second)
@@ -106,7 +106,7 @@ def test_peers_are_asked_before_the_store():
     peers = {"a": [{"url": "http://198.51.100.2:8000/a", "patience_s": 60}]}
     action = Action({"plan": PLAN, **STORE, "peers": peers}, [ADDRESSES, DONE])
     action.go()
-    first, second = source.parse(action.texts["/tmp/node/sources.json"])["a"]
+    first, second = source.parse(action.texts["/tmp/node/gb10-ring-sources.json"])["a"]
     assert first == source.Source("http://198.51.100.2:8000/a", "peer", 60.0) and second.kind == "s3"
 
 
