@@ -23,8 +23,7 @@ from site_run import CHECKOUT, INVENTORY, NODES
 
 pytestmark = pytest.mark.full
 
-#: Bytes a second: all 300 MB would take more than half a minute.
-SLOWLY = {"checkpoint_tensor_parallel": 0, "checkpoint_part_mib": 8, "checkpoint_rate_limit": 8 << 20}
+SLOWLY = {"checkpoint_tensor_parallel": 0, "checkpoint_part_mib": 8}
 #: Seconds: the lease of a node, the time of grace, and some for a busy machine.
 LEASE, MARGIN = 60, 40
 #: Async wrappers and the modules that they started; brackets keep a search from finding itself.
@@ -51,7 +50,8 @@ def playing(**variables: object) -> Iterator[subprocess.Popen[bytes]]:
     )
     try:
         until = time.monotonic() + 120
-        while not all(everywhere(f"ls {ROOT}/staging/*/*.safetensors 2>/dev/null | head -1").values()):
+        begun = f"ls {ROOT}/staging/*/*.safetensors 2>/dev/null | head -1"
+        while not (all(everywhere(begun).values()) and all(staging_runs(node) for node in NODES)):
             assert time.monotonic() < until and process.poll() is None
             time.sleep(0.5)
         yield process
@@ -88,8 +88,9 @@ def children(pid: int) -> list[int]:
 
 
 def test_ctrl_c_while_nodes_transfer_by_themselves():
+    # At this rate all would take more than two minutes.
     forget()
-    with playing(checkpoint_progress="on", checkpoint_rate_limit=2 << 20) as process:
+    with playing(checkpoint_progress="on", checkpoint_rate_limit=2_000_000) as process:
         os.kill(process.pid, signal.SIGINT)
         process.wait(timeout=30)
         assert all(everywhere(PROCESSES).values())  # they run by themselves, or this would show nothing
@@ -100,13 +101,14 @@ def test_ctrl_c_while_nodes_transfer_by_themselves():
 
 
 def test_a_controller_that_dies_while_it_waits_for_nodes():
-    forget()
-    with playing(checkpoint_progress="off") as process:
+    # Less than 256 MiB are left of the test before, at a rate that would take more than half a minute.
+    with playing(checkpoint_progress="off", checkpoint_rate_limit=4_000_000) as process:
+        assert not any(everywhere(PROCESSES).values())
         # As when the machine goes: ansible-playbook, its workers, and their connections.
         for group in (process.pid, *children(process.pid)):
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(group, signal.SIGKILL)
-        seconds = ended_after(20)
+        seconds = ended_after(12)
     print(f"nodes ended {seconds:.0f} s after the controller")
     assert left() == dict.fromkeys(NODES, "")
 
