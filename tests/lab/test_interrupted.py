@@ -72,7 +72,7 @@ def ended_after(limit: float) -> float:
 def parts() -> dict[str, int]:
     """Bytes that each node has by its journal."""
     text = everywhere(f"cat {ROOT}/staging/*.journal")
-    rows = {node: [json.loads(line) for line in said.splitlines()] for node, said in text.items()}
+    rows = {node: [json.loads(line) for line in said.splitlines() if line] for node, said in text.items()}
     return {node: sum(row["length"] for row in found if row["line"] == "part") for node, found in rows.items()}
 
 
