@@ -347,7 +347,8 @@ def test_uninstall_brings_files_and_addresses_back(before):
 
 
 def test_ports_of_network_manager_stay_with_it(before):
-    """As on DGX OS: NetworkManager has the ports, one by a profile that somebody made, the others by those that it makes up."""
+    """As on DGX OS: NetworkManager has the ports, one by a profile that somebody made, one by a netplan file that also names it,
+    the others by those that it makes up."""
     profile = "/etc/NetworkManager/system-connections/cx7.nmconnection"
     text = "[connection]\nid=cx7\ntype=ethernet\ninterface-name=enp1s0f0np0\n\n[ipv4]\nmethod=manual\naddress1=192.168.0.1/24\n"
     on(
@@ -355,7 +356,9 @@ def test_ports_of_network_manager_stay_with_it(before):
         f"rm {CX7}; netplan apply 2>/dev/null; DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install network-manager 2>&1",
     )
     on("spark1", f"umask 077; printf '{text}' >{profile}; nmcli connection reload; nmcli -w 10 connection up cx7")
-    digest = on("spark1", f"md5sum {profile}")
+    names = "{match: {name: enP2p1s0f0*}, set-name: enP2p1s0f0np0, renderer: NetworkManager}"
+    on("spark1", f"umask 077; echo 'network: {{ethernets: {{rail1: {names}}}}}' >{CX7}; netplan apply 2>/dev/null")
+    digest = on("spark1", f"md5sum {profile} {CX7}")
     code, output = change({})
     assert code != 0
     assert f"{profile}: connection defines enp1s0f0np0 (NetworkManager profile, by name)" in output
@@ -363,12 +366,13 @@ def test_ports_of_network_manager_stay_with_it(before):
     assert code == 0, output
     rows = on("spark1", "nmcli -t -f DEVICE,STATE,CONNECTION device").splitlines()
     assert {f"{port}:connected:netplan-{port}" for port in PORTS} <= set(rows)
+    assert on("spark1", f"cat {LINK_FILE}") == NAMED
     assert on(
         "spark1", "ip -br -4 addr | grep -c ' 198.19.'; ip -br addr | grep -c '192.168\\|en.*fe80' || true"
     ).split() == ["4", "0"]
     assert recap(change({"fabric_foreign": "migrate"})[1]) == ["0", "0", "0"]
     code, output = change({}, book="playbooks/uninstall.yml")
     assert code == 0, output
-    assert on("spark1", f"md5sum {profile}") == digest
+    assert on("spark1", f"md5sum {profile} {CX7}") == digest
     assert "enp1s0f0np0:connected:cx7" in on("spark1", "nmcli -t -f DEVICE,STATE,CONNECTION device")
     assert "192.168.0.1/24" in on("spark1", "ip -br addr show enp1s0f0np0")
