@@ -143,14 +143,14 @@ class Guard:
     def round(self) -> float:
         """Look, act, report; seconds until the next look."""
         now = time.monotonic()
+        self._finish()
         try:
             self.memory = guard.parse_meminfo(Path(self.paths["meminfo"]).read_text(encoding="ascii"))
         except (OSError, ValueError) as error:
-            return self._blind(f"cannot read {self.paths['meminfo']}, so that nothing is guarded: {error}")
+            return self._blind(f"cannot read {self.paths['meminfo']}, so that nothing is guarded: {error}", now)
         if self.problem:
             say(_INFO, f"{self.paths['meminfo']} can be read again")
             self.problem = ""
-        self._finish()
         run = run_of(self.paths["units"], self.unit)
         self._ask_engine(run, now)
         sample = Sample(now, self.memory, run, self.ready_run == run != "", guard.DROP in self.jobs, self._heard(run))
@@ -162,11 +162,17 @@ class Guard:
             self._write_status(now)
         return guard.pause(self.state, sample, self.limits)
 
-    def _blind(self, problem: str) -> float:
+    def _blind(self, problem: str, now: float) -> float:
+        """Without figures it still does what a neighbour says."""
         if problem != self.problem:
             say(_ERROR, problem)
         self.problem = problem
-        self._write_status(time.monotonic())
+        run = run_of(self.paths["units"], self.unit)
+        told = self._heard(run)
+        if told and run:
+            self.state = self.state._replace(phase=guard.STOPPED, run=run)
+            self._act(Action(guard.STOP, told), now)
+        self._write_status(now)
         return self.limits.interval_s
 
     def _heard(self, run: str) -> str:

@@ -262,6 +262,20 @@ def test_neighbours_answer_and_a_stop_reaches_them(two, systemctl, capsys):
     assert json.loads((b.root / "last").read_text())["told"] is True
 
 
+def test_a_guard_without_figures_does_what_its_neighbour_says(two, systemctl):
+    a, b = two
+    for one in two:
+        one.engine("run")
+        one.guard.round()
+    (b.root / "meminfo").write_text("nothing\n")
+    a.memory(700, 0)
+    both(a, b, lambda: b.guard.state.phase == "stopped")
+    assert ["systemctl", "kill", "--signal=KILL", UNIT] in systemctl.calls
+    for one in two:
+        one.engine("")
+    both(a, b, lambda: (a.root / "last").exists() and (b.root / "last").exists())
+
+
 def test_a_stop_where_no_engine_runs_is_told_and_nothing_else(two, systemctl, capsys):
     a, b = two
     a.engine("run")
