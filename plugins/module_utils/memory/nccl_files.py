@@ -21,6 +21,7 @@ STAYS_UNSET = (
 )
 SUBNET_AWARE = b"NCCL_IB_SUBNET_AWARE_ROUTING"
 SUBNET_AWARE_SINCE = (2, 30, 7)  # absent in 2.30.4, there in 2.30.7
+BANNER = b"NCCL version "
 _VERSION = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)")
 
 
@@ -66,6 +67,6 @@ class Library:
 
 
 def library_version(found: bytes) -> tuple[int, ...]:
-    """The version in the text around NCCL's own banner, as found by _VERSION."""
+    """The version in NCCL's own banner."""
     match = _VERSION.search(found)
     return tuple(int(part) for part in match.groups()) if match else ()

@@ -25,7 +25,7 @@ _PEERMEM = ("nvidia-peermem", "nvidia_peermem", "nv_peer_mem")
 
 def look(root: Path = Path("/")) -> Platform:
     """Everything that platform.checks decides from; what cannot be read is empty or None."""
-    packages = _packages((*PACKAGES, *OFED_PACKAGES))
+    versions = packages((*PACKAGES, *OFED_PACKAGES))
     return Platform(
         kernel=text(root / "proc/sys/kernel/osrelease").strip(),
         cmdline=text(root / "proc/cmdline").strip(),
@@ -37,8 +37,8 @@ def look(root: Path = Path("/")) -> Platform:
         processes=processes(root),
         units=_units(),
         time_synced=_time_synced(),
-        packages={name: packages[name] for name in PACKAGES if name in packages},
-        ofed=tuple(_ofed(root, packages)),
+        packages={name: versions[name] for name in PACKAGES if name in versions},
+        ofed=tuple(_ofed(root, versions)),
         peermem=tuple(_peermem(root)),
         nccl_files=_nccl_files(root),
         ruleset=_ruleset(),
@@ -96,7 +96,7 @@ def _time_synced() -> bool | None:
     return {"yes": True, "no": False}.get(said)
 
 
-def _packages(names: Iterable[str]) -> dict[str, str]:
+def packages(names: Iterable[str]) -> dict[str, str]:
     """Versions of the installed ones; dpkg-query answers 1 when any is unknown, and yet tells the others."""
     try:
         done = run(
