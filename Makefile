@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging guard-test fabric-test molecule shapes bench-stage \
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging host-test guard-test fabric-test molecule shapes bench-stage \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity lab-test faults host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -73,6 +73,9 @@ staging: lab-base ## Staging through a proxy that injects faults, and what it le
 
 fanout: lab-base ## Nodes that give each other files: what leaves the store, and neighbours that die or lie (8 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_fanout.py
+
+host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot, and the way back byte for byte
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_host.py
 
 guard-test: lab-base ## The memory guard as a service: a prefill, runaways that stop the group, the way back, nothing left of it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_guard.py
