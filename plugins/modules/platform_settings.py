@@ -148,7 +148,7 @@ def carry_out(module, node, wanted, etc, record):
     if problems and not module.check_mode:
         raise HostError(f"nothing was changed: {'; '.join(problems)}")
     if planned.plan.changed and not module.check_mode:
-        services_host.apply(planned, record)
+        services_host.apply(planned, state, record)
         state = services_host.look(etc, asks)
     checks = [check.to_dict() for check in services.checks(node, state, wanted, str(etc))]
     return {
@@ -168,7 +168,7 @@ def take_back(module, node, etc, record):
         module.warn(f"{node}: {note}")
     changed = planned.plan.changed or record.exists()
     if not module.check_mode:
-        services_host.take_back(planned, record, known)
+        services_host.take_back(planned, etc, record, known)
     return {
         "changed": changed,
         "diff": planned.plan.diff(),

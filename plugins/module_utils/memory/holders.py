@@ -40,8 +40,9 @@ class Process:
 def engine_name(comm: str, cmdline: str) -> str:
     """How the process is called when it is an inference engine's, else empty. cmdline: its words with blanks between."""
     words = cmdline.split()
-    if _TITLES.match(comm) or (words and _TITLES.match(words[0])):
-        return words[0] if words else comm
+    title = next((name for name in (*words[:1], comm) if _TITLES.match(name)), "")
+    if title:
+        return title
     program, module = _program(words)
     return " ".join(words[:6])[:60] if _PROGRAMS.fullmatch(program) or _MODULES.match(module) else ""
 

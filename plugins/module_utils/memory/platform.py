@@ -53,6 +53,11 @@ class Platform:
         return "kho=off" in self.cmdline.split()
 
     @property
+    def engine_runs(self) -> bool:
+        """Whether our unit is on its way up or down, or there."""
+        return self.units.get(ENGINE, "inactive") not in ("inactive", "failed")
+
+    @property
     def oom_daemon(self) -> str:
         active = [name.removesuffix(".service") for name in OOM_DAEMONS if self.units.get(name) == "active"]
         return " and ".join(active) or "none"
@@ -166,7 +171,7 @@ def _swap(node: str, found: Platform) -> Check:
 
 
 def _engines(node: str, found: Platform) -> Check:
-    stale = holders.foreign(found.processes, ENGINE, found.units.get(ENGINE) == "active")
+    stale = holders.foreign(found.processes, ENGINE, found.engine_runs)
     memory = f"; {gib(found.memory.get('MemAvailable', 0))} of {gib(found.memory.get('MemTotal', 0))} available"
     lost = holders.unaccounted(found.memory)
     driver = f", {gib(lost)} with the GPU driver" if lost >= GIB_KIB else ""
@@ -184,7 +189,7 @@ def _engines(node: str, found: Platform) -> Check:
 def _lost(node: str, found: Platform) -> Check:
     """Memory that the driver kept from an engine that is gone."""
     lost = holders.unaccounted(found.memory)
-    serving = found.units.get(ENGINE) in ("active", "activating") or bool(found.processes)
+    serving = found.engine_runs or bool(found.processes)
     return Check(
         "platform.lost_memory",
         node,

@@ -49,12 +49,14 @@ class Unit:
 class State:
     """files: texts of ours by path below /etc, empty for absent. units: those that exist. target: systemd's default target.
 
+    target_link: where default.target in /etc points to, empty when the distribution's own is in force.
     clocks: the journal of this boot shows that the limit was set, None when that was not asked.
     """
 
     files: Mapping[str, str] = field(default_factory=dict)
     units: Mapping[str, Unit] = field(default_factory=dict)
     target: str = ""
+    target_link: str = ""
     clocks: bool | None = None
 
 
@@ -92,6 +94,7 @@ class ServicesPlan:
     files: tuple[Change, ...] = ()
     units: tuple[UnitStep, ...] = ()
     target: Change | None = None
+    target_link: str | None = None
     problems: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -167,13 +170,13 @@ def decide(state: State, wanted: Wanted, etc: str) -> ServicesPlan:
     )
 
 
-def merged(record: Mapping[str, Any], planned: ServicesPlan) -> dict[str, Any]:
-    """The record with what this plan replaces; what is recorded already stays."""
+def merged(record: Mapping[str, Any], planned: ServicesPlan, state: State) -> dict[str, Any]:
+    """The record with what this plan replaces in this state; what is recorded already stays."""
     units = dict(record.get("units", {}))
     for step in planned.units:
         if step.name != CLOCK_UNIT:
             units.setdefault(step.name, {"enabled": step.now.enabled, "active": step.now.active})
-    target = record.get("target") or (planned.target.before if planned.target else "")
+    target = record.get("target") or ({"name": state.target, "link": state.target_link} if planned.target else {})
     return {"files": before.remember(record.get("files", {}), planned.files), "units": units, "target": target}
 
 
@@ -188,18 +191,19 @@ def way_back(record: Mapping[str, Any], state: State, etc: str) -> ServicesPlan:
             steps.append(UnitStep(name, now, on))
     if CLOCK_UNIT in state.units and (state.units[CLOCK_UNIT].active or state.units[CLOCK_UNIT].enabled == "enabled"):
         steps.append(UnitStep(CLOCK_UNIT, state.units[CLOCK_UNIT], False))
-    target = record.get("target", "")
-    if target and state.target not in (target, HEADLESS):
+    target, link = _target_back(record.get("target", {}), state, notes)
+    return ServicesPlan(tuple(changes), tuple(steps), target, link, notes=tuple(notes))
+
+
+def _target_back(held: Mapping[str, str], state: State, notes: list[str]) -> tuple[Change | None, str | None]:
+    if not held or state.target_link == held["link"]:
+        return None, None
+    if state.target != HEADLESS:
         notes.append(
-            f"the default target is {state.target}, which gb10.ring did not set; it stays (before it was {target})"
+            f"the default target is {state.target}, which gb10.ring did not set; it stays (before it was {held['name']})"
         )
-        target = ""
-    back = (
-        Change("default target", state.target, target, "as it was before gb10.ring")
-        if target and target != state.target
-        else None
-    )
-    return ServicesPlan(files=tuple(changes), units=tuple(steps), target=back, notes=tuple(notes))
+        return None, None
+    return Change("default target", state.target, held["name"], "as it was before gb10.ring"), held["link"]
 
 
 def checks(node: str, state: State, wanted: Wanted, etc: str) -> list[Check]:

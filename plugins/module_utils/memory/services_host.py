@@ -16,6 +16,7 @@ from . import services
 from .services import CLOCK_FILE, CLOCK_UNIT, JOURNAL_FILE, UNITS, UPGRADES_FILE, ServicesPlan, State, Unit
 
 JOURNALD = "systemd-journald.service"
+DEFAULT_TARGET = "systemd/system/default.target"
 SET_LINE = "GPU clocks set to"  # what nvidia-smi -lgc answers
 
 
@@ -24,7 +25,14 @@ def look(etc: Path, clocks: bool) -> State:
     held = {path: read_text(etc / path) or "" for path in (UPGRADES_FILE, JOURNAL_FILE, CLOCK_FILE)}
     shown = run(["systemctl", "show", "-p", "Id,LoadState,UnitFileState,ActiveState", "--", *UNITS], check=False).stdout
     target = run(["systemctl", "get-default"], check=False).stdout.strip()
-    return State(held, _units(shown), target, _clocks_set() if clocks else None)
+    link = etc / DEFAULT_TARGET
+    return State(
+        held,
+        _units(shown),
+        target,
+        str(link.readlink()) if link.is_symlink() else "",
+        _clocks_set() if clocks else None,
+    )
 
 
 def _units(shown: str) -> dict[str, Unit]:
@@ -49,16 +57,18 @@ def load_record(path: Path) -> dict[str, Any]:
         raise HostError(f"{path} {error}") from error
 
 
-def apply(planned: ServicesPlan, record: Path) -> None:
+def apply(planned: ServicesPlan, state: State, record: Path) -> None:
     """The record first, then files, units, target. Raises HostError."""
     if not planned.plan.changed:
         return
-    write_text(record, before.render(services.merged(load_record(record), planned)))
+    write_text(record, before.render(services.merged(load_record(record), planned, state)))
     for change in planned.files:
         if change.after:
             _replace(change)
     _read_again(planned)
     _switch(planned)
+    if planned.target:
+        run(["systemctl", "set-default", "--quiet", planned.target.after])
     for change in planned.files:
         if not change.after:  # last: a unit of ours is stopped by its own file
             _replace(change)
@@ -66,9 +76,11 @@ def apply(planned: ServicesPlan, record: Path) -> None:
         run(["systemctl", "daemon-reload"])
 
 
-def take_back(planned: ServicesPlan, record: Path, known: dict[str, Any]) -> None:
+def take_back(planned: ServicesPlan, etc: Path, record: Path, known: dict[str, Any]) -> None:
     """The way back, the record last. Raises HostError, and keeps the record then."""
     _switch(planned, known.get("units", {}))
+    if planned.target:
+        _link(etc / DEFAULT_TARGET, planned.target_link or "")
     for change in planned.files:
         _replace(change)
     _read_again(planned)
@@ -88,15 +100,24 @@ def _read_again(planned: ServicesPlan) -> None:
 
 
 def _switch(planned: ServicesPlan, held: dict[str, Any] | None = None) -> None:
-    """Units and the default target. held: recorded states, which tell apart what was only started or only enabled."""
+    """Units. held: recorded states, which tell apart what was only started or only enabled."""
     for step in planned.units:
         known = (held or {}).get(step.name)
         enabled = step.on if known is None else known["enabled"] == "enabled"
         if step.now.startable:
             run(["systemctl", "enable" if enabled else "disable", "--quiet", "--", step.name])
         run(["systemctl", "start" if step.on else "stop", "--", step.name])
-    if planned.target:
-        run(["systemctl", "set-default", "--quiet", planned.target.after])
+
+
+def _link(link: Path, target: str) -> None:
+    """Make the link, or remove it for an empty target."""
+    try:
+        link.unlink(missing_ok=True)
+        if target:
+            link.symlink_to(target)
+    except OSError as error:
+        raise HostError(f"cannot change the link {link}: {error.strerror}") from error
+    run(["systemctl", "daemon-reload"])
 
 
 def _replace(change: Change) -> None:

@@ -20,7 +20,7 @@ class Systemd:
     def __init__(self, tree):
         self.tree = tree
         self.units = {"earlyoom.service": ["enabled", True], "systemd-oomd.service": ["disabled", False]}
-        self.target = "graphical.target"
+        self.link = tree / "etc/systemd/system/default.target"
         self.ran = []
 
     def run(self, argv, timeout=60.0, check=True):
@@ -39,9 +39,10 @@ class Systemd:
                 for name, (enabled, active) in self.units.items()
             )
         if words[:2] == ["systemctl", "get-default"]:
-            return self.target + "\n"
+            return (self.link.readlink().name if self.link.is_symlink() else "graphical.target") + "\n"
         if words[:2] == ["systemctl", "set-default"]:
-            self.target = words[2]
+            self.link.unlink(missing_ok=True)
+            self.link.symlink_to(f"/usr/lib/systemd/system/{words[2]}")
         if words[0] == "systemctl" and words[1] in ("enable", "disable"):
             self.units.setdefault(words[2], ["disabled", False])[0] = f"{words[1]}d"
         if words[0] == "systemctl" and words[1] in ("start", "stop"):
@@ -72,16 +73,23 @@ def call(tree, capsys, check=False, **options):
 
 
 def files(tree):
-    return {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*") if path.is_file()}
+    found = [path for path in tree.rglob("*") if path.is_file() or path.is_symlink()]
+    return {
+        str(path.relative_to(tree)): str(path.readlink()) if path.is_symlink() else path.read_text() for path in found
+    }
 
 
 ALL = {"oom_daemon": "none", "clock_lock": "300,2200", "headless": True}
 
 
-def test_all_of_it_and_all_of_it_back(tmp_path, capsys, systemd):
+@pytest.mark.parametrize("link", ["", "/usr/lib/systemd/system/graphical.target"], ids=["no link", "a link"])
+def test_all_of_it_and_all_of_it_back(tmp_path, capsys, systemd, link):
+    (tmp_path / "etc/systemd/system").mkdir(parents=True)
+    if link:
+        systemd.link.symlink_to(link)
     (tmp_path / "etc/systemd/journald.conf.d").mkdir(parents=True)
     (tmp_path / "etc/systemd/journald.conf.d/90-gb10-ring.conf").write_text("# a person's\n")
-    before = files(tmp_path), dict(systemd.units), systemd.target
+    before = files(tmp_path), {name: list(state) for name, state in systemd.units.items()}
     predicted = call(tmp_path, capsys, check=True, **ALL)
     assert files(tmp_path) == before[0]
     assert {check["id"] for check in predicted["checks"] if not check["ok"]} == {
@@ -98,14 +106,14 @@ def test_all_of_it_and_all_of_it_back(tmp_path, capsys, systemd):
         "systemd-oomd.service": ["disabled", False],
         CLOCK: ["enabled", True],
     }
-    assert systemd.target == "multi-user.target"
+    assert systemd.link.readlink().name == "multi-user.target"
     assert call(tmp_path, capsys, **ALL)["changed"] is False
 
     assert call(tmp_path, capsys, check=True, state="absent")["changed"] is True
     result = call(tmp_path, capsys, state="absent")
     assert result["notes"] == []
     call(tmp_path, capsys, check=True)
-    assert (files(tmp_path), systemd.units, systemd.target) == before
+    assert (files(tmp_path), systemd.units) == before
     assert call(tmp_path, capsys, state="absent")["changed"] is False
 
 

@@ -138,6 +138,8 @@ def test_our_own_engine_is_not_stale(tmp_path, said, files, state, stale):
     ("comm", "cmdline", "name"),
     [
         ("VLLM::EngineCor", "", "VLLM::EngineCor"),
+        ("VLLM::Worker_TP", "VLLM::Worker_TP0_EP0", "VLLM::Worker_TP0_EP0"),
+        ("VLLM::EngineCor", "python3 /opt/vllm/bin/vllm serve", "VLLM::EngineCor"),
         (
             "python3",
             "/opt/vllm/bin/python3 /opt/vllm/bin/vllm serve /models/x",

@@ -92,7 +92,7 @@ ALL = Wanted(oom_daemon="none", headless=True, clock_lock="300,2200")
 
 def test_the_way_back_is_to_what_was_recorded_first():
     planned = decide(DGX, ALL, "/etc")
-    record = services.merged({}, planned)
+    record = services.merged({}, planned, DGX)
     assert record["units"] == {
         EARLYOOM: {"enabled": "enabled", "active": True},
         OOMD: {"enabled": "enabled", "active": True},
@@ -102,9 +102,10 @@ def test_the_way_back_is_to_what_was_recorded_first():
         files=services.files(ALL),
         units={EARLYOOM: OFF, OOMD: OFF, PERSISTENCED: ON, CLOCK_UNIT: ON},
         target="multi-user.target",
+        target_link="/usr/lib/systemd/system/multi-user.target",
     )
     assert decide(done, ALL, "/etc").plan.changes == ()
-    assert services.merged(record, decide(done, Wanted(), "/etc"))["units"] == record["units"]
+    assert services.merged(record, decide(done, Wanted(), "/etc"), done)["units"] == record["units"]
     back = services.way_back(record, done, "/etc")
     assert [(step.name, step.on) for step in back.units] == [
         (EARLYOOM, True),
@@ -113,12 +114,14 @@ def test_the_way_back_is_to_what_was_recorded_first():
         (CLOCK_UNIT, False),
     ]
     assert [change.after for change in back.files] == ["", "", ""]
-    assert (back.target.after, back.notes) == ("graphical.target", ())
+    assert (back.target.after, back.target_link, back.notes) == ("graphical.target", "", ())
 
 
 def test_another_default_target_since_then_stays():
-    record = services.merged({}, decide(DGX, ALL, "/etc"))
-    back = services.way_back(record, replace(DGX, target="rescue.target"), "/etc")
+    record = services.merged({}, decide(DGX, ALL, "/etc"), DGX)
+    back = services.way_back(
+        record, replace(DGX, target="rescue.target", target_link="/usr/lib/systemd/system/rescue.target"), "/etc"
+    )
     assert back.target is None
     assert "rescue.target, which gb10.ring did not set" in back.notes[0]
 
