@@ -29,7 +29,6 @@ mkdir -p /etc/security/limits.d /etc/tmpfiles.d
 printf '* hard core 0\\n' >/etc/security/limits.d/90-gb10-ring.conf
 printf '# of a person\\n' >/etc/tmpfiles.d/90-gb10-ring.conf
 systemctl -q enable data-swap.swap; systemctl daemon-reload
-echo never >/sys/kernel/mm/transparent_hugepage/enabled
 """
 OOM = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y earlyoom >/dev/null; systemctl is-active earlyoom"
 SETTINGS = "swappiness overcommit_memory watermark_boost_factor compaction_proactiveness min_free_kbytes watermark_scale_factor"
