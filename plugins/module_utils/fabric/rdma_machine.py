@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import before
-from ..host import HostError, read_text, run, write_text
+from ..host import HostError, read_text, replace_text, run, write_text
 from .rdma_settings import RdmaPlan, Wanted, builtin_names, files, memlock_bytes, merged, to_load
 
 
@@ -99,7 +99,4 @@ def take_back(planned: RdmaPlan, record: Path) -> list[str]:
 
 def _write(planned: RdmaPlan) -> None:
     for change in planned.files:
-        if change.after:
-            write_text(change.what, change.after)
-        else:
-            Path(change.what).unlink(missing_ok=True)
+        replace_text(change.what, change.after)

@@ -9,13 +9,12 @@ import contextlib
 import inspect
 import json
 import os
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..host import HostError, read_text, run, write_text
+from ..host import HostError, read_text, replace_text, run, write_text
 from ..plan import Change
 from . import record, serving, swap, sysctl
 from .serving_unit import ENGINE, NAME, ServingPlaces
@@ -141,7 +140,7 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
     for unit in planned.mask:
         _mask(unit, roots.etc / "systemd/system")
     if planned.fstab:
-        _replace(planned.fstab)
+        replace_text(planned.fstab.what, planned.fstab.after)
     _make_known(planned)
     if planned.swapoff:
         _swapoff(roots)
@@ -163,20 +162,21 @@ def undo(planned: UndoPlan, roots: Roots) -> list[str]:
     """Carry the way back out, the record last. Returns what could not come back yet. Raises HostError, and keeps the record then."""
     lost = []
     units = roots.etc / "systemd/system"
-    if planned.link:
+    if planned.link or any(change.what == planned.places.serving.unit for change in planned.files):
         run(["systemctl", "stop", NAME], check=False)
+    if planned.link:
         Path(planned.link.what).unlink(missing_ok=True)
         _prune(Path(planned.link.what).parent)
     write_settings(planned.settings, roots)
     for change in planned.files:
-        _replace(change)
+        replace_text(change.what, change.after)
     _prune(Path(planned.places.serving.program).parent)
     for name, kept in planned.unmask.items():
         (units / name).unlink(missing_ok=True)
         if kept and Path(kept).exists():
             Path(kept).rename(units / name)
     if planned.fstab:
-        _replace(planned.fstab)
+        replace_text(planned.fstab.what, planned.fstab.after)
     if planned.plan.changed:
         run(["systemctl", "daemon-reload"])
     if any(change.what == planned.places.logind_file for change in planned.files):
@@ -225,11 +225,11 @@ def _write_files(changes: Sequence[Change]) -> None:
     done: list[Change] = []
     for change in changes:
         try:
-            _replace(change)
+            replace_text(change.what, change.after)
         except HostError:
             for earlier in reversed(done):
                 with contextlib.suppress(HostError):
-                    _replace(Change(earlier.what, earlier.after, earlier.before))
+                    replace_text(earlier.what, earlier.before)
             raise
         done.append(change)
 
@@ -308,16 +308,6 @@ def _record(planned: MemoryPlan, path: Path) -> None:
         raise HostError(f"{path} {error}") from error
     if after != before:
         write_text(path, after)
-
-
-def _replace(change: Change) -> None:
-    """Give a file its new text and keep its mode; empty text removes it."""
-    path = Path(change.what).resolve()
-    if not change.after:
-        path.unlink(missing_ok=True)
-        return
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    write_text(path, change.after, mode)
 
 
 def _mask(unit: swap.UnitFile, directory: Path) -> None:

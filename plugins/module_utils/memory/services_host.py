@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import before
-from ..host import HostError, read_text, run, write_text
+from ..host import HostError, read_text, replace_text, run, write_text
 from ..plan import Change
 from . import services
 from .services import CLOCK_FILE, CLOCK_UNIT, JOURNAL_FILE, UNITS, UPGRADES_FILE, ServicesPlan, State, Unit
@@ -122,11 +122,8 @@ def _link(link: Path, target: str) -> None:
 
 def _replace(change: Change) -> None:
     """Write a file, or remove it with the directory that only held it."""
-    path = Path(change.what)
-    if change.after:
-        write_text(path, change.after)
-        return
-    path.unlink(missing_ok=True)
-    if path.parent.name.endswith(".service.d"):
+    replace_text(change.what, change.after)
+    directory = Path(change.what).parent
+    if not change.after and directory.name.endswith(".service.d"):
         with contextlib.suppress(OSError):  # somebody else's drop-in is in it
-            path.parent.rmdir()
+            directory.rmdir()

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from ansible_collections.gb10.ring.plugins.module_utils import host
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
 from ansible_collections.gb10.ring.plugins.module_utils.memory import machine
 from ansible_collections.gb10.ring.plugins.module_utils.memory.settings import Wanted, decide
@@ -129,10 +130,9 @@ def test_a_value_that_cannot_be_put_back_is_named(roots, commands, monkeypatch):
 
 def test_a_full_disk_puts_the_values_back(roots, commands, monkeypatch):
     def full(path, text, mode=0o644):
-        if Path(path).name == "90-gb10-ring.conf":
-            raise HostError(f"cannot write {path}: No space left on device")
+        raise HostError(f"cannot write {path}: No space left on device")
 
-    monkeypatch.setattr(machine, "write_text", full)
+    monkeypatch.setattr(host, "write_text", full)
     with pytest.raises(HostError, match="No space left on device; the earlier kernel settings are in force again"):
         machine.apply(planned(roots), roots)
     assert value(roots, "vm.swappiness") == "60\n"
