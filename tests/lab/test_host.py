@@ -51,7 +51,7 @@ WANTED = {
     "memory_nvidia_smi": "/opt/nvidia-smi",
     "rdma_memlock": "4096",  # below the 8192 that a login has without it
 }
-HOST = ("/proc/sys/vm/" + name for name in (*SETTINGS.split(), "drop_caches"))
+HOST = (*(f"/proc/sys/vm/{name}" for name in SETTINGS.split()), "/proc/swaps", THP)
 
 FAULTS = {
     "spark1": """
@@ -66,13 +66,13 @@ nft 'table inet f { chain in { type filter hook input priority 0; policy drop; i
 """,
     "spark3": """
 systemd-run -q --unit=old-engine sh -c 'exec python3 -c "import ctypes, time; ctypes.CDLL(None).prctl(15, b\\"VLLM::EngineCor\\"); time.sleep(600)"'
-printf 'Filename Type Size Used Priority\\n/swap.img file 262144000 209715200 -2\\n' >/proc/swaps
+cp /proc/swaps /run/swaps; printf '/swap.img file 262144000 209715200 -2\\n' >>/proc/swaps
 """,
 }
 HEALED = {
     "spark1": "umount /proc/meminfo; rm /etc/nccl.conf",
     "spark2": "umount /proc/sys/kernel/osrelease; nft flush ruleset",
-    "spark3": "systemctl stop old-engine; printf 'Filename Type Size Used Priority\\n' >/proc/swaps",
+    "spark3": "systemctl stop old-engine; cat /run/swaps >/proc/swaps",
 }
 FOUND = {
     ("spark1", "platform.kho"): ("CmaTotal 0 KiB, CmaFree 9765000 KiB: 9.3 GiB set aside", "kho=off"),
@@ -122,10 +122,17 @@ def until(node: str, condition: str) -> None:
     on(node, f"for i in $(seq 150); do if {condition}; then exit 0; fi; sleep 0.1; done; exit 1")
 
 
+def of_the_machine() -> dict[str, str]:
+    """Its settings and swap, and how often its page cache was dropped."""
+    counts = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
+    drops = "".join(line for line in counts if line.startswith("drop_"))
+    return {"drops": drops, **{path: Path(path).read_text(encoding="ascii") for path in HOST}}
+
+
 @pytest.fixture(scope="module")
 def machine() -> dict[str, str]:
     """Settings and swap of the machine that runs the lab, before any node was touched."""
-    return {path: Path(path).read_text(encoding="ascii") for path in (*HOST, "/proc/swaps", THP)}
+    return of_the_machine()
 
 
 @pytest.fixture(scope="module")
@@ -152,7 +159,7 @@ def test_faults_on_different_nodes_are_reported_at_once_and_nothing_changes(befo
     finally:
         on_all(HEALED)
     assert code != 0
-    assert len(re.findall(r"^fatal: |^\[ERROR\]: Task failed", said, flags=re.MULTILINE)) == 1
+    assert len(re.findall(r"^fatal: ", said, flags=re.MULTILINE)) == 1
     text = " ".join(said.split())
     for (node, check), (found, cure) in FOUND.items():
         line = re.search(rf"{node}: {re.escape(check)} error: found (.*?)(?= spark\d: |$)", text)
@@ -270,5 +277,4 @@ def test_uninstall_brings_every_file_back_byte_for_byte(before: dict[str, str], 
 
 
 def test_the_machine_that_runs_the_lab_has_its_own_settings_still(machine: dict[str, str]) -> None:
-    now = {path: Path(path).read_text(encoding="ascii") for path in machine}
-    assert now == machine
+    assert of_the_machine() == machine
