@@ -258,7 +258,7 @@ def test_the_reserve_is_there_only_while_the_engine_serves(applied: dict[str, st
     on("spark1", "touch /run/engine-ready")
     until("spark1", "[ $(head -n 1 /proc/sys/vm/min_free_kbytes) = 1048576 ]")
     assert values("spark1") == ["10", "0", "0", "0", "1048576", "200"]
-    on("spark1", "systemctl kill -s KILL gb10-ring-memory-serving; systemctl stop gb10-ring-engine")
+    on("spark1", "systemctl kill --kill-whom=main -s KILL gb10-ring-memory-serving; systemctl stop gb10-ring-engine")
     until("spark1", "[ $(head -n 1 /proc/sys/vm/min_free_kbytes) = 45056 ]")
     assert values("spark1")[4:] == ["45056", "10"]
     on("spark1", "systemctl start gb10-ring-engine")

@@ -53,18 +53,20 @@ class Job:
 
     def __init__(self, work: Callable[[], str]) -> None:
         self.result: str | None = None
-        self.since = time.monotonic()
+        self.since = self.ended = time.monotonic()
         threading.Thread(target=self._run, args=(work,), daemon=True).start()
 
     def _run(self, work: Callable[[], str]) -> None:
         try:
-            self.result = work()
+            result = work()
         except Exception as error:  # whatever it is, the guard goes on and says so
-            self.result = str(error) or type(error).__name__
+            result = str(error) or type(error).__name__
+        self.ended = time.monotonic()
+        self.result = result
 
     @property
     def seconds(self) -> float:
-        return time.monotonic() - self.since
+        return self.ended - self.since
 
 
 def drop(path: str) -> str:
@@ -143,14 +145,15 @@ class Guard:
     def round(self) -> float:
         """Look, act, report; seconds until the next look."""
         now = time.monotonic()
-        self._finish()
+        ended = self._ended()
         try:
             self.memory = guard.parse_meminfo(Path(self.paths["meminfo"]).read_text(encoding="ascii"))
         except (OSError, ValueError) as error:
-            return self._blind(f"cannot read {self.paths['meminfo']}, so that nothing is guarded: {error}", now)
+            return self._blind(f"cannot read {self.paths['meminfo']}, so that nothing is guarded: {error}", now, ended)
         if self.problem:
             say(_INFO, f"{self.paths['meminfo']} can be read again")
             self.problem = ""
+        self._finish(ended)
         run = run_of(self.paths["units"], self.unit)
         self._ask_engine(run, now)
         sample = Sample(now, self.memory, run, self.ready_run == run != "", guard.DROP in self.jobs, self._heard(run))
@@ -160,13 +163,15 @@ class Guard:
             self._act(action, now)
         if action or earlier.phase != self.state.phase or now - self.written >= STATUS_EVERY_S:
             self._write_status(now)
-        return guard.pause(self.state, sample, self.limits)
+        pause = guard.pause(self.state, sample, self.limits)
+        return min(pause, guard.SHORTEST_S) if self.before else pause  # to see what an action came to as it ends
 
-    def _blind(self, problem: str, now: float) -> float:
+    def _blind(self, problem: str, now: float, ended: list[str]) -> float:
         """Without figures it still does what a neighbour says."""
         if problem != self.problem:
             say(_ERROR, problem)
         self.problem = problem
+        self._finish(ended)
         run = run_of(self.paths["units"], self.unit)
         told = self._heard(run)
         if told and run:
@@ -215,24 +220,26 @@ class Guard:
             for address in self.names:
                 self.teller.tell(address, guard_notice.STOP, action.why, now)
 
-    def _finish(self) -> None:
+    def _ended(self) -> list[str]:
+        """Actions that have ended. Asked before the memory is looked at, so that the figures are those of after."""
+        jobs = ((kind, self.jobs.get(kind)) for kind in (guard.DROP, guard.STOP))
+        return [kind for kind, job in jobs if job is not None and job.result is not None]
+
+    def _finish(self, ended: list[str]) -> None:
         """Say what came of a drop and of a stop, with the memory before and now."""
-        for kind in (guard.DROP, guard.STOP):
-            job = self.jobs.get(kind)
-            if job is None or job.result is None:
-                continue
-            del self.jobs[kind]
+        for kind in ended:
+            job = self.jobs.pop(kind)
             before, why = self.before.pop(kind)
             figures = (
                 f"MemFree {before.free} -> {self.memory.free}, MemAvailable {before.available} -> {self.memory.available}, "
-                f"page cache {before.cached} -> {self.memory.cached} MiB in {job.seconds:.1f} s"
+                f"page cache {before.cached} -> {self.memory.cached} MiB in {job.seconds:.2f} s"
             )
             say(
                 _ERROR if job.result or kind == guard.STOP else _INFO,
                 f"{kind} {'failed: ' + job.result if job.result else 'done'} ({why}): {figures}",
             )
             if kind == guard.STOP:
-                self._keep_last(figures, job.result)
+                self._keep_last(figures, job.result or "")
 
     def _keep_last(self, figures: str, problem: str) -> None:
         self.last = {**self.last, "figures": figures, "problem": problem}

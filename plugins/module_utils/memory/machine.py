@@ -129,7 +129,7 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
     _record(planned, roots.record)
     write_settings(planned.settings, roots)
     if planned.link and not planned.link.after:
-        run(["systemctl", "stop", NAME], check=False)  # while the program that puts the values back is there
+        _stop_serving(places)
     try:
         _write_files(planned.files)
     except HostError as error:
@@ -144,6 +144,15 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
     _make_known(planned)
     if planned.swapoff:
         _swapoff(roots)
+
+
+def _stop_serving(places: ServingPlaces) -> None:
+    """Stop the unit, which puts its values back, while its files are there; if it could not, put them back here."""
+    run(["systemctl", "stop", NAME], check=False)
+    try:
+        serving.put_back(Path(places.proc_sys), Path(places.run) / serving.STATE)
+    except (OSError, ValueError, KeyError) as error:
+        raise HostError(f"cannot put back what {places.run}/{serving.STATE} keeps: {error}") from error
 
 
 def _make_known(planned: MemoryPlan) -> None:
@@ -163,7 +172,7 @@ def undo(planned: UndoPlan, roots: Roots) -> list[str]:
     lost = []
     units = roots.etc / "systemd/system"
     if planned.link or any(change.what == planned.places.serving.unit for change in planned.files):
-        run(["systemctl", "stop", NAME], check=False)
+        _stop_serving(planned.places.serving)
     if planned.link:
         Path(planned.link.what).unlink(missing_ok=True)
         _prune(Path(planned.link.what).parent)

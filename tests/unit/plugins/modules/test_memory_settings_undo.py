@@ -124,6 +124,18 @@ def test_what_somebody_else_changed_since_stays_and_is_named(tree, capsys):
     assert fstab == TREE["etc/fstab"] + "# gb10.ring: a remark of a person\nserver:/x /x nfs defaults 0 0\n"
 
 
+@pytest.mark.parametrize("options", [{"state": "absent"}, {"profile": "conservative"}], ids=["uninstall", "profile"])
+def test_values_that_a_killed_unit_left_raised_are_put_back(tree, capsys, options):
+    call(tree, capsys, profile="tuned")
+    held = {"before": {"vm.min_free_kbytes": "45056"}, "values": {"vm.min_free_kbytes": "1048576"}}
+    (tree / "run/gb10-ring").mkdir()
+    (tree / "run/gb10-ring/memory-serving.json").write_text(json.dumps(held))
+    (tree / "proc/sys/vm/min_free_kbytes").write_text("1048576\n")
+    call(tree, capsys, **options)
+    assert (tree / "proc/sys/vm/min_free_kbytes").read_text() == "45056\n"
+    assert not (tree / "run/gb10-ring/memory-serving.json").exists()
+
+
 def test_uninstall_where_nothing_was_installed_changes_nothing(tree, capsys):
     before = files(tree)
     result = call(tree, capsys, state="absent")

@@ -52,7 +52,9 @@ class Machine:
 
     def memory(self, free: int, cached: int = 100) -> None:
         values = {"MemFree": free, "MemAvailable": free + cached, "Cached": cached}
-        (self.root / "meminfo").write_text("".join(f"{name}: {mib * 1024} kB\n" for name, mib in values.items()))
+        beside = self.root / "meminfo.new"
+        beside.write_text("".join(f"{name}: {mib * 1024} kB\n" for name, mib in values.items()))
+        beside.replace(self.root / "meminfo")
 
     def engine(self, run: str) -> None:
         link = self.root / f"units/invocation:{UNIT}"
@@ -109,11 +111,10 @@ def test_a_drop_is_done_in_the_background_and_told_with_before_and_after(machine
 
 
 def test_what_a_drop_came_to_is_one_line(machine, capsys, monkeypatch):
-    monkeypatch.setattr(guard_service.os, "sync", lambda: None)
+    monkeypatch.setattr(guard_service.os, "sync", lambda: machine.memory(12000))
     machine.guard.round()
     machine.engine("a")
     machine.guard.round()
-    machine.memory(12000)
     machine.rounds(lambda: "drop" not in machine.guard.jobs)
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "<6>engine loading: MemFree 10240, MemAvailable 10340, page cache 100 MiB"
