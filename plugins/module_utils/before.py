@@ -26,6 +26,11 @@ def is_ours(text: str) -> bool:
     return OURS in text.split("\n", 1)[0]
 
 
+def absent_before(now: Mapping[str, str]) -> dict[str, str | None]:
+    """Our files as they are without a record: those that are ours were absent. now: texts by path."""
+    return {path: None for path, text in now.items() if is_ours(text)}
+
+
 def returning(known: Mapping[str, str | None], now: Mapping[str, str]) -> tuple[list[Change], list[str]]:
     """The way back, and a note for each file that somebody else has written since. now: texts by path, empty for an absent file."""
     changes, notes = [], []

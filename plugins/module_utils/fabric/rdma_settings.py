@@ -137,8 +137,8 @@ def merged(record: Mapping[str, Any], planned: RdmaPlan) -> dict[str, Any]:
 
 def way_back(record: Mapping[str, Any], etc: str, current: Mapping[str, str], loaded: Iterable[str]) -> RdmaPlan:
     """From what is recorded and what is now to the machine as it was. current: texts of our files by path below etc."""
-    known = {**{f"{etc}/{name}": None for name in _WHY}, **record.get("files", {})}
-    changes, notes = before.returning(known, {f"{etc}/{name}": text for name, text in current.items()})
+    now = {f"{etc}/{name}": text for name, text in current.items()}
+    changes, notes = before.returning({**before.absent_before(now), **record.get("files", {})}, now)
     there = {_same(name) for name in loaded}
     unload = tuple(name for name in reversed(record.get("modules", [])) if _same(name) in there)
     return RdmaPlan(files=tuple(changes), unload=unload, notes=tuple(notes))

@@ -182,8 +182,8 @@ def merged(record: Mapping[str, Any], planned: ServicesPlan, state: State) -> di
 
 def way_back(record: Mapping[str, Any], state: State, etc: str) -> ServicesPlan:
     """From what is recorded and what is now to the machine as it was."""
-    known = {**{f"{etc}/{path}": None for path in _WHY}, **record.get("files", {})}
-    changes, notes = before.returning(known, {f"{etc}/{path}": text for path, text in state.files.items()})
+    texts = {f"{etc}/{path}": text for path, text in state.files.items()}
+    changes, notes = before.returning({**before.absent_before(texts), **record.get("files", {})}, texts)
     steps = []
     for name, held in record.get("units", {}).items():
         on, now = bool(held["active"]), state.units.get(name)

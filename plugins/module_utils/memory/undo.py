@@ -48,7 +48,7 @@ class UndoPlan:
 def decide(record: Mapping[str, Any], state: State, places: Places) -> UndoPlan:
     """record: as record.parsed gives it. state: with the values of every recorded setting."""
     settings, stay = _settings(record["sysctls"], state, places)
-    known = {**{path: None for path in places.owned}, **record["files"]}
+    known = {**before.absent_before(state.files), **record["files"]}
     files, notes = before.returning(known, state.files)
     fstab = swap.fstab_with_swap(state.fstab, record["fstab"])
     active = {area.name for area in state.swaps}

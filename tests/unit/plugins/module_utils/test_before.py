@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.before import parse, remember, render, returning
+from ansible_collections.gb10.ring.plugins.module_utils.before import absent_before, parse, remember, render, returning
 from ansible_collections.gb10.ring.plugins.module_utils.plan import Change
 
 OURS = "# Managed by gb10.ring (role x); changes are overwritten.\nx\n"
@@ -53,3 +53,7 @@ def test_a_record_is_read_back():
 def test_a_record_of_somebody_else_is_an_error(text):
     with pytest.raises(ValueError, match=r"that a_module writes.*move it away"):
         parse(text, "a_module")
+
+
+def test_without_a_record_only_files_that_are_ours_go():
+    assert absent_before({"/a": OURS, "/b": "a person's\n", "/c": ""}) == {"/a": None}

@@ -139,7 +139,7 @@ def test_values_that_a_killed_unit_left_raised_are_put_back(tree, capsys, option
 def test_uninstall_where_nothing_was_installed_changes_nothing(tree, capsys):
     before = files(tree)
     result = call(tree, capsys, state="absent")
-    assert (result["changed"], result["diff"]) == (False, [])
+    assert (result["changed"], result["diff"], result["notes"]) == (False, [], [])
     assert files(tree) == before
 
 
