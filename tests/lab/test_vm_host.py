@@ -34,12 +34,13 @@ STATE = (
 )
 # Small limits for a machine of 1 GiB. The hog takes 25 MiB at a time, on an emulated processor.
 LIMITS = {
-    "serving_free_mib": 120,
-    "loading_stop_mib": 120,
-    "stop_free_mib": 120,
-    "floor_mib": 100,
+    "serving_free_mib": 170,
+    "loading_stop_mib": 170,
+    "stop_free_mib": 170,
+    "floor_mib": 150,
     "stop_after_s": 4,
     "growth_mib_s": 100,
+    "least_growth_mib_s": 5,
     "interval_s": 1,
 }
 HOG = """\
