@@ -84,17 +84,36 @@ def run_of(units: str, unit: str) -> str:
         return ""
 
 
-def stop(unit: str, ended: Callable[[], bool]) -> str:
-    """Kill the engine, and keep systemd from starting it again. The order matters: a kill alone would be restarted."""
+def engine_record(path: str) -> dict[str, Any]:
+    """What the engine's unit was rendered from. Raises OSError and ValueError."""
+    record = json.loads(Path(path).read_text(encoding="utf-8"))
+    if not isinstance(record, dict):
+        raise ValueError(f"{path} holds no mapping")
+    return record
+
+
+def stop_commands(unit: str, record: Mapping[str, Any]) -> list[list[str]]:
+    """What ends the engine at once. The order matters: a kill alone would be restarted, and a stop alone waits for a clean end.
+
+    A container of Docker is outside the unit's control group, and bears the unit's name.
+    """
+    container = [["docker", "kill", unit.removesuffix(".service")]] if record.get("renderer") == "docker" else []
+    return [
+        ["systemctl", "stop", "--no-block", unit],
+        *container,
+        ["systemctl", "kill", "--signal=KILL", unit],
+    ]
+
+
+def stop(unit: str, record_path: str, ended: Callable[[], bool]) -> str:
+    """Kill the engine, and keep systemd from starting it again; what went wrong, or empty."""
+    try:
+        record = engine_record(record_path)
+    except (OSError, ValueError):
+        record = {}
     said: list[str] = []
     for _attempt in range(STOP_TRIES):
-        said = []
-        for argv in (["systemctl", "stop", "--no-block", unit], ["systemctl", "kill", "--signal=KILL", unit]):
-            try:
-                done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-                said += [done.stderr.strip()] if done.returncode else []
-            except (OSError, subprocess.TimeoutExpired) as error:
-                said.append(str(error))
+        said = [problem for argv in stop_commands(unit, record) if (problem := _run(argv))]
         limit = time.monotonic() + STOP_WAIT_S
         while time.monotonic() < limit:
             if ended():
@@ -103,12 +122,21 @@ def stop(unit: str, ended: Callable[[], bool]) -> str:
     return f"{unit} still runs after {STOP_TRIES} tries: {'; '.join(said) or 'systemctl says nothing'}"
 
 
-def healthy(record: str) -> str:
-    """Empty when the group's API, named in the engine's record, answers /health with 200; else why not."""
-    url = json.loads(Path(record).read_text(encoding="utf-8"))["url"]
-    host, _colon, port = url.partition("://")[2].partition("/")[0].rpartition(":")
+def _run(argv: list[str]) -> str:
+    try:
+        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    return done.stderr.strip() if done.returncode else ""
+
+
+def healthy(record_path: str) -> str:
+    """Empty when the group's API, named in the engine's record, answers its health request with 200; else why not."""
+    record = engine_record(record_path)
+    path = record.get("readiness", {}).get("health", "/health")
+    host, _colon, port = record["url"].partition("://")[2].partition("/")[0].rpartition(":")
     with socket.create_connection((host.strip("[]"), int(port)), HEALTH_TIMEOUT_S) as connection:
-        connection.sendall(f"GET /health HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
+        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
         answer = connection.recv(64).split()
     return "" if answer[1:2] == [b"200"] else f"answered {answer[:2]!r}"
 
@@ -214,7 +242,9 @@ class Guard:
             return
         say(_ERROR, f"stop: {action.why}; {self.memory.text()}. The engine of the whole group is stopped")
         units, run = self.paths["units"], self.state.run
-        self.jobs[guard.STOP] = Job(lambda: stop(self.unit, lambda: run_of(units, self.unit) != run))
+        self.jobs[guard.STOP] = Job(
+            lambda: stop(self.unit, self.paths["engine"], lambda: run_of(units, self.unit) != run)
+        )
         self.last = {"at": time.time(), "run": run, "why": action.why, "told": not action.tell}
         if action.tell:
             for address in self.names:

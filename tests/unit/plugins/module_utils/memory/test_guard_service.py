@@ -171,7 +171,29 @@ def test_systemctl_that_cannot_be_run_is_told(machine, capsys, monkeypatch):
 
     monkeypatch.setattr(guard_service, "STOP_WAIT_S", 0.01)
     monkeypatch.setattr(guard_service.subprocess, "run", broken)
-    assert "out of memory; out of memory" in guard_service.stop(UNIT, lambda: False)
+    assert "out of memory; out of memory" in guard_service.stop(UNIT, str(machine.root / "engine"), lambda: False)
+
+
+@pytest.mark.parametrize(
+    ("record", "between"),
+    [({}, []), ({"renderer": "venv"}, []), ({"renderer": "docker"}, [["docker", "kill", "engine"]])],
+)
+def test_a_container_of_docker_is_killed_by_docker(record, between):
+    assert guard_service.stop_commands(UNIT, record) == [
+        ["systemctl", "stop", "--no-block", UNIT],
+        *between,
+        ["systemctl", "kill", "--signal=KILL", UNIT],
+    ]
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_an_engine_without_a_record_is_stopped_all_the_same(machine, systemctl, text):
+    systemctl.machine = machine
+    machine.engine("a")
+    if text is not None:
+        (machine.root / "engine").write_text(text)
+    assert guard_service.stop(UNIT, machine.paths["engine"], lambda: True) == ""
+    assert len(systemctl.calls) == 2
 
 
 def test_a_memory_file_that_cannot_be_read_is_told_once_and_guards_nothing(machine, capsys):
