@@ -232,7 +232,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.fabric import (
     rdma_user,
     rdma_user_look,
 )
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.netplan_host import read_links
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.links import read_links
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.sysfs import snapshot
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
 from ansible_collections.gb10.ring.plugins.module_utils.memory.platform_look import packages
