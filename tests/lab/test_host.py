@@ -38,7 +38,7 @@ TREE = (
     "find /etc /usr/local /root -xdev -type f ! -path '*/.ansible/*' -exec md5sum {} + | sort"
 )
 STATE = (
-    f"cd /proc/sys/vm; head -qn 1 {SETTINGS}; head -n 1 {THP}; cat /proc/swaps; systemctl get-default; "
+    f"cd /proc/sys/vm; head -qn 1 {SETTINGS}; echo $(head -n 1 {THP}); cat /proc/swaps; systemctl get-default; "
     "systemctl list-unit-files --no-legend --no-pager 'data-swap.swap' 'earlyoom.service' 'gb10*'; "
     "systemctl is-active earlyoom gb10-ring-engine gb10-ring-memory-serving; "
     "busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager RemoveIPC; true"
