@@ -39,7 +39,7 @@ options:
     type: str
     default: ""
   headless:
-    description: Whether the node boots into C(multi-user.target), from the next boot on.
+    description: V(true) lets the node boot into C(multi-user.target), from the next boot on; V(false) leaves the default target alone.
     type: bool
     default: false
   hold_upgrades:

@@ -16,6 +16,7 @@ from . import services
 from .services import CLOCK_FILE, CLOCK_UNIT, JOURNAL_FILE, UNITS, UPGRADES_FILE, ServicesPlan, State, Unit
 
 JOURNALD = "systemd-journald.service"
+OOMD_SOCKET = "systemd-oomd.socket"
 DEFAULT_TARGET = "systemd/system/default.target"
 SET_LINE = "GPU clocks set to"  # what nvidia-smi -lgc answers
 
@@ -106,7 +107,9 @@ def _switch(planned: ServicesPlan, held: dict[str, Any] | None = None) -> None:
         enabled = step.on if known is None else known["enabled"] == "enabled"
         if step.now.startable:
             run(["systemctl", "enable" if enabled else "disable", "--quiet", "--", step.name])
-        run(["systemctl", "start" if step.on else "stop", "--", step.name])
+        # The socket would start the daemon again at once; enabling and disabling it goes with the service.
+        sockets = [OOMD_SOCKET] if step.name == services.OOMD else []
+        run(["systemctl", "start" if step.on else "stop", "--", *sockets, step.name])
 
 
 def _link(link: Path, target: str) -> None:

@@ -46,7 +46,7 @@ class Systemd:
         if words[0] == "systemctl" and words[1] in ("enable", "disable"):
             self.units.setdefault(words[2], ["disabled", False])[0] = f"{words[1]}d"
         if words[0] == "systemctl" and words[1] in ("start", "stop"):
-            self.units.setdefault(words[2], ["disabled", False])[1] = words[1] == "start"
+            self.units.setdefault(words[-1], ["disabled", False])[1] = words[1] == "start"
         return (
             'GPU clocks set to "(gpuClkMin 300, gpuClkMax 2200)"\n' if CLOCK in words and "journalctl" in words else ""
         )
@@ -115,6 +115,14 @@ def test_all_of_it_and_all_of_it_back(tmp_path, capsys, systemd, link):
     call(tmp_path, capsys, check=True)
     assert (files(tmp_path), systemd.units) == before
     assert call(tmp_path, capsys, state="absent")["changed"] is False
+
+
+def test_the_socket_of_systemd_oomd_is_stopped_with_it(tmp_path, capsys, systemd):
+    systemd.units["systemd-oomd.service"] = ["enabled", True]
+    call(tmp_path, capsys, oom_daemon="none")
+    assert "systemctl stop systemd-oomd.socket systemd-oomd.service" in systemd.ran
+    call(tmp_path, capsys, state="absent")
+    assert "systemctl start systemd-oomd.socket systemd-oomd.service" in systemd.ran
 
 
 def test_another_limit_is_set_at_once(tmp_path, capsys, systemd):
