@@ -110,9 +110,10 @@ def test_the_page_cache_is_really_dropped(ready: str) -> None:
 def test_the_guard_is_protected(ready: str) -> None:
     script = (
         f"cat /proc/$(systemctl show -p MainPID --value {GUARD})/oom_score_adj; "
-        f"cat /sys/fs/cgroup/gb10guard.slice/memory.min /sys/fs/cgroup/gb10guard.slice/{GUARD}/memory.min"
+        f"cat /sys/fs/cgroup/gb10guard.slice/memory.min /sys/fs/cgroup/gb10guard.slice/{GUARD}/memory.min; "
+        f"awk '/^VmLck/ {{print ($2 > 5000)}}' /proc/$(systemctl show -p MainPID --value {GUARD})/status"
     )
-    assert on_all(script) == ["-1000\n33554432\n33554432"] * 2
+    assert on_all(script) == ["-1000\n33554432\n33554432\n1"] * 2
 
 
 def test_the_guard_stops_what_takes_all_memory_before_the_kernel_has_to(ready: str) -> None:
@@ -134,7 +135,9 @@ def test_the_guard_stops_what_takes_all_memory_before_the_kernel_has_to(ready: s
             f"systemctl stop {ENGINE}; systemctl reset-failed {ENGINE} 2>/dev/null || true; rm -f {ENGINE_UNIT} /run/hog.py; {reload}"
         )
     for said in (first, second):
-        assert said.splitlines()[-3:-1] == ["failed", "0"], said
+        state, killed_by_kernel = said.splitlines()[-3:-1]
+        assert state in {"failed", "inactive"}
+        assert killed_by_kernel == "0", said
     done = re.search(r"stop done \(.*\): MemFree (\d+) -> (\d+)", first)
     assert done, first
     assert int(done[2]) > int(done[1]) + 100

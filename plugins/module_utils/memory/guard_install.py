@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from ..host import HostError, read_text, run, write_text
-from . import guard, guard_notice, guard_service
+from . import guard, guard_machine, guard_notice, guard_service
 from .guard_unit import PACKAGE, PROGRAM, UNIT, Found, GuardPlan, Places, owned
 
 _START_TIMEOUT_S = 30.0  # above the unit's own TimeoutStartSec
-_MODULES = {"guard.py": guard, "guard_notice.py": guard_notice, "guard_service.py": guard_service}
+_MODULES = dict(zip(PROGRAM, (guard, guard_machine, guard_notice, guard_service), strict=True))
 
 
 def program() -> dict[str, str]:

@@ -3,142 +3,29 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """The memory guard as it runs on a node (gb10-ring-guard.service): looks, asks guard.step what to do, does it, says so.
 
-A copy runs on the nodes without Ansible, so this file imports the standard library and its siblings guard and guard_notice only.
+A copy runs on the nodes without Ansible, so this file imports the standard library and its siblings guard, guard_machine and guard_notice only.
 Nothing here may block the loop: dropping, stopping and asking the engine happen in threads.
 """
 
 from __future__ import annotations
 
 import json
-import os
 import select
 import socket
-import subprocess
 import sys
-import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from . import guard, guard_notice
+from . import guard, guard_machine, guard_notice
 from .guard import Action, Memory, Sample, State
+from .guard_machine import ERROR, INFO, WARNING, Job, notify, run_of, say
 
 STATUS_EVERY_S = 5.0
 PING_EVERY_S = 60.0
 HEALTH_EVERY_S = 2.0
-HEALTH_TIMEOUT_S = 2.0
-STOP_TRIES = 5
-STOP_WAIT_S = 3.0  # for systemd to see the engine's last process end, before it is asked again
 _IP_FREEBIND = 15  # the address may come up after the guard
-_ERROR, _WARNING, _INFO = 3, 4, 6
-
-
-def say(priority: int, text: str) -> None:
-    """One line of the journal."""
-    sys.stdout.write(f"<{priority}>{text}\n")
-    sys.stdout.flush()
-
-
-def notify(text: str) -> None:
-    """Tell systemd (sd_notify); nothing where it does not listen."""
-    address = os.environ.get("NOTIFY_SOCKET", "")
-    if address:
-        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as channel:
-            channel.sendto(text.encode(), "\0" + address[1:] if address.startswith("@") else address)
-
-
-class Job:
-    """One piece of work in a thread of its own; its text says what went wrong, or is empty."""
-
-    def __init__(self, work: Callable[[], str]) -> None:
-        self.result: str | None = None
-        self.since = self.ended = time.monotonic()
-        threading.Thread(target=self._run, args=(work,), daemon=True).start()
-
-    def _run(self, work: Callable[[], str]) -> None:
-        try:
-            result = work()
-        except Exception as error:  # whatever it is, the guard goes on and says so
-            result = str(error) or type(error).__name__
-        self.ended = time.monotonic()
-        self.result = result
-
-    @property
-    def seconds(self) -> float:
-        return self.ended - self.since
-
-
-def drop(path: str) -> str:
-    """Write dirty pages out and drop the page cache; dirty pages could not be dropped."""
-    os.sync()
-    Path(path).write_text("3\n", encoding="ascii")
-    return ""
-
-
-def run_of(units: str, unit: str) -> str:
-    """Identity of the unit's present run, empty when it has none: the link that systemd keeps for journald, read without a fork."""
-    try:
-        return os.readlink(f"{units}/invocation:{unit}")
-    except OSError:
-        return ""
-
-
-def engine_record(path: str) -> dict[str, Any]:
-    """What the engine's unit was rendered from. Raises OSError and ValueError."""
-    record = json.loads(Path(path).read_text(encoding="utf-8"))
-    if not isinstance(record, dict):
-        raise ValueError(f"{path} holds no mapping")
-    return record
-
-
-def stop_commands(unit: str, record: Mapping[str, Any]) -> list[list[str]]:
-    """What ends the engine at once. The order matters: a kill alone would be restarted, and a stop alone waits for a clean end.
-
-    A container of Docker is outside the unit's control group, and bears the unit's name.
-    """
-    container = [["docker", "kill", unit.removesuffix(".service")]] if record.get("renderer") == "docker" else []
-    return [
-        ["systemctl", "stop", "--no-block", unit],
-        *container,
-        ["systemctl", "kill", "--signal=KILL", unit],
-    ]
-
-
-def stop(unit: str, record_path: str, ended: Callable[[], bool]) -> str:
-    """Kill the engine, and keep systemd from starting it again; what went wrong, or empty."""
-    try:
-        record = engine_record(record_path)
-    except (OSError, ValueError):
-        record = {}
-    said: list[str] = []
-    for _attempt in range(STOP_TRIES):
-        said = [problem for argv in stop_commands(unit, record) if (problem := _run(argv))]
-        limit = time.monotonic() + STOP_WAIT_S
-        while time.monotonic() < limit:
-            if ended():
-                return ""
-            time.sleep(0.05)
-    return f"{unit} still runs after {STOP_TRIES} tries: {'; '.join(said) or 'systemctl says nothing'}"
-
-
-def _run(argv: list[str]) -> str:
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=10, check=False)
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return str(error)
-    return done.stderr.strip() if done.returncode else ""
-
-
-def healthy(record_path: str) -> str:
-    """Empty when the group's API, named in the engine's record, answers its health request with 200; else why not."""
-    record = engine_record(record_path)
-    path = record.get("readiness", {}).get("health", "/health")
-    host, _colon, port = record["url"].partition("://")[2].partition("/")[0].rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), HEALTH_TIMEOUT_S) as connection:
-        connection.sendall(f"GET {path} HTTP/1.0\r\nHost: {host}\r\n\r\n".encode())
-        answer = connection.recv(64).split()
-    return "" if answer[1:2] == [b"200"] else f"answered {answer[:2]!r}"
 
 
 class Guard:
@@ -179,7 +66,7 @@ class Guard:
         except (OSError, ValueError) as error:
             return self._blind(f"cannot read {self.paths['meminfo']}, so that nothing is guarded: {error}", now, ended)
         if self.problem:
-            say(_INFO, f"{self.paths['meminfo']} can be read again")
+            say(INFO, f"{self.paths['meminfo']} can be read again")
             self.problem = ""
         self._finish(ended)
         run = run_of(self.paths["units"], self.unit)
@@ -197,7 +84,7 @@ class Guard:
     def _blind(self, problem: str, now: float, ended: list[str]) -> float:
         """Without figures it still does what a neighbour says."""
         if problem != self.problem:
-            say(_ERROR, problem)
+            say(ERROR, problem)
         self.problem = problem
         self._finish(ended)
         run = run_of(self.paths["units"], self.unit)
@@ -211,7 +98,7 @@ class Guard:
     def _heard(self, run: str) -> str:
         told, self.told = self.told, ""
         if told and not run:
-            say(_WARNING, f"{told}; no engine runs here")
+            say(WARNING, f"{told}; no engine runs here")
         return told
 
     def _follow(self, earlier: State) -> None:
@@ -220,7 +107,7 @@ class Guard:
             self.listener.renew()
             self.teller.forget()
         if self.state.phase not in (earlier.phase, guard.STOPPED):
-            say(_INFO, f"engine {self.state.phase}: {self.memory.text()}")
+            say(INFO, f"engine {self.state.phase}: {self.memory.text()}")
 
     def _ask_engine(self, run: str, now: float) -> None:
         """Whether the group serves: the head's /health, until it has said yes once in this run."""
@@ -231,19 +118,19 @@ class Guard:
                 self.ready_run = run
         elif not job and run and run != self.ready_run and now - self.health[0] >= HEALTH_EVERY_S:
             self.health = (now, run)
-            self.jobs["health"] = Job(lambda: healthy(self.paths["engine"]))
+            self.jobs["health"] = Job(lambda: guard_machine.healthy(self.paths["engine"]))
 
     # --- Actions
 
     def _act(self, action: Action, now: float) -> None:
         self.before[action.kind] = (self.memory, action.why)
         if action.kind == guard.DROP:
-            self.jobs[guard.DROP] = Job(lambda: drop(self.paths["drop_caches"]))
+            self.jobs[guard.DROP] = Job(lambda: guard_machine.drop(self.paths["drop_caches"]))
             return
-        say(_ERROR, f"stop: {action.why}; {self.memory.text()}. The engine of the whole group is stopped")
+        say(ERROR, f"stop: {action.why}; {self.memory.text()}. The engine of the whole group is stopped")
         units, run = self.paths["units"], self.state.run
         self.jobs[guard.STOP] = Job(
-            lambda: stop(self.unit, self.paths["engine"], lambda: run_of(units, self.unit) != run)
+            lambda: guard_machine.stop(self.unit, self.paths, lambda: run_of(units, self.unit) != run)
         )
         self.last = {"at": time.time(), "run": run, "why": action.why, "told": not action.tell}
         if action.tell:
@@ -265,7 +152,7 @@ class Guard:
                 f"page cache {before.cached} -> {self.memory.cached} MiB in {job.seconds:.2f} s"
             )
             say(
-                _ERROR if job.result or kind == guard.STOP else _INFO,
+                ERROR if job.result or kind == guard.STOP else INFO,
                 f"{kind} {'failed: ' + job.result if job.result else 'done'} ({why}): {figures}",
             )
             if kind == guard.STOP:
@@ -274,9 +161,9 @@ class Guard:
     def _keep_last(self, figures: str, problem: str) -> None:
         self.last = {**self.last, "figures": figures, "problem": problem}
         try:
-            _replace(self.paths["last"], self.last)
+            guard_machine.replace(self.paths["last"], self.last)
         except OSError as error:
-            say(_WARNING, f"cannot keep the reason of the stop in {self.paths['last']}: {error}")
+            say(WARNING, f"cannot keep the reason of the stop in {self.paths['last']}: {error}")
 
     # --- Neighbours
 
@@ -298,7 +185,7 @@ class Guard:
         except OSError as error:
             channel.close()
             if not self.unheard:
-                say(_WARNING, f"neighbours cannot be told, nor tell: {self.place[0]}:{self.place[1]}: {error.strerror}")
+                say(WARNING, f"neighbours cannot be told, nor tell: {self.place[0]}:{self.place[1]}: {error.strerror}")
             self.unheard = True
             return
         self.channel, self.unheard = channel, False
@@ -324,7 +211,7 @@ class Guard:
             if now - self.teller.answered.get(address, float("-inf")) >= PING_EVERY_S:
                 self.teller.tell(address, guard_notice.PING, "", now)
         for address in self.teller.given_up(now):
-            say(_ERROR, f"{self.names[address]} ({address}) was not told of the stop: no answer")
+            say(ERROR, f"{self.names[address]} ({address}) was not told of the stop: no answer")
         for address, message in self.teller.due(now, token):
             self._send(address, message)
 
@@ -348,7 +235,7 @@ class Guard:
         message, token = guard_notice.decode(data), self.token()
         reply, heard = self.teller.hear(address, message, token, time.monotonic())
         if heard:
-            say(_INFO, f"{self.names[address]} ({address}) knows of the stop")
+            say(INFO, f"{self.names[address]} ({address}) knows of the stop")
         if not reply:
             reply, self.told = self.listener.hear(message, token)
         self._send(address, reply)
@@ -369,23 +256,21 @@ class Guard:
             "digest": self.digest,
         }
         try:
-            _replace(self.paths["status"], status)
+            guard_machine.replace(self.paths["status"], status)
         except OSError as error:
-            say(_WARNING, f"cannot write {self.paths['status']}: {error}")
-
-
-def _replace(path: str, content: Mapping[str, Any]) -> None:
-    beside = Path(f"{path}.new")
-    beside.write_text(json.dumps(content, sort_keys=True) + "\n", encoding="utf-8")
-    beside.replace(path)
+            say(WARNING, f"cannot write {self.paths['status']}: {error}")
 
 
 def main() -> None:
-    """Guard until systemd ends it. argv: the path of the settings."""
+    """Guard until systemd ends it. argv: the path of the settings. Raises when there is nothing to go by."""
     one = Guard(json.loads(Path(sys.argv[-1]).read_text(encoding="utf-8")))
+    guard_machine.lock_memory()
     one.open()
+    guard.parse_meminfo(
+        Path(one.paths["meminfo"]).read_text(encoding="ascii")
+    )  # a guard that sees nothing does not start
     pause = one.round()
-    say(_INFO, f"armed for {one.unit}, engine {one.state.phase}: {one.memory.text()}")
+    say(INFO, f"armed for {one.unit}, engine {one.state.phase}: {one.memory.text()}")
     notify("READY=1")
     while True:
         notify("WATCHDOG=1")

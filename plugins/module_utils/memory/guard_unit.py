@@ -17,7 +17,7 @@ UNIT = "gb10-ring-guard.service"
 # A slice of the root: memory.min only holds where every ancestor has it, and system.slice has none.
 SLICE = "gb10guard.slice"
 PACKAGE = "memory_guard"
-PROGRAM = ("guard.py", "guard_notice.py", "guard_service.py")
+PROGRAM = ("guard.py", "guard_machine.py", "guard_notice.py", "guard_service.py")
 PROTECTED_MIB = 32  # a few times what the guard takes
 
 _A_TOKEN, _OTHER_TOKEN, _SHOWN_NOT = "a token of the group\n", "another token\n", "shown nowhere"
@@ -57,14 +57,13 @@ Slice={slice}
 MemoryMin={protected}M
 Nice=-10
 RuntimeDirectory={runtime}
-# Root without any capability may still write drop_caches and ask systemd to stop a unit.
-CapabilityBoundingSet=
+# Root may write drop_caches and ask systemd to stop a unit without any capability; this one is to lock its own pages.
+CapabilityBoundingSet=CAP_IPC_LOCK
 NoNewPrivileges=true
 ProtectSystem=strict
 ReadWritePaths=-{state}
 ProtectHome=true
 RestrictAddressFamilies=AF_UNIX AF_INET
-MemoryDenyWriteExecute=true
 LockPersonality=true
 SystemCallArchitectures=native
 
@@ -167,6 +166,7 @@ def settings_text(wanted: Wanted, places: Places, digest: str) -> str:
         "paths": {
             "meminfo": wanted.meminfo,
             "drop_caches": "/proc/sys/vm/drop_caches",
+            "cgroup_kill": f"/sys/fs/cgroup/system.slice/{wanted.engine}/cgroup.kill",
             "units": f"{places.run}/systemd/units",
             "token": places.token,
             "engine": f"{places.etc}/gb10-ring/engine.json",

@@ -99,6 +99,7 @@ def test_check_mode_shows_all_of_it_and_changes_nothing(systemd, tmp_path, capsy
     headers = [entry["before_header"].removeprefix(f"{tmp_path}/") for entry in result["diff"]]
     assert headers == [
         "lib/gb10-ring/memory_guard/guard.py",
+        "lib/gb10-ring/memory_guard/guard_machine.py",
         "lib/gb10-ring/memory_guard/guard_notice.py",
         "lib/gb10-ring/memory_guard/guard_service.py",
         "etc/systemd/system/gb10guard.slice",

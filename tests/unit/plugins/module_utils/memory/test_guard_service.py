@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.memory import guard_service
+from ansible_collections.gb10.ring.plugins.module_utils.memory import guard_machine, guard_service
 from ansible_collections.gb10.ring.plugins.module_utils.memory.guard_profiles import RING
 
 UNIT = "engine.service"
@@ -33,7 +33,8 @@ class Machine:
         self.root = root
         (root / "units").mkdir(parents=True)
         self.paths = {
-            name: str(root / name) for name in ("meminfo", "drop_caches", "units", "token", "engine", "status", "last")
+            name: str(root / name)
+            for name in ("meminfo", "drop_caches", "cgroup_kill", "units", "token", "engine", "status", "last")
         }
         self.memory(10240)
         (root / "token").write_text(TOKEN + "\n")
@@ -94,13 +95,13 @@ def systemctl(monkeypatch):
         return subprocess.CompletedProcess(argv, 0, "", "")
 
     run.machine = None
-    monkeypatch.setattr(guard_service.subprocess, "run", run)
+    monkeypatch.setattr(guard_machine.subprocess, "run", run)
     run.calls = calls
     return run
 
 
 def test_a_drop_is_done_in_the_background_and_told_with_before_and_after(machine, capsys, monkeypatch):
-    monkeypatch.setattr(guard_service.os, "sync", lambda: None)
+    monkeypatch.setattr(guard_machine.os, "sync", lambda: None)
     machine.guard.round()
     machine.engine("a")
     machine.rounds((machine.root / "drop_caches").exists)
@@ -111,7 +112,7 @@ def test_a_drop_is_done_in_the_background_and_told_with_before_and_after(machine
 
 
 def test_what_a_drop_came_to_is_one_line(machine, capsys, monkeypatch):
-    monkeypatch.setattr(guard_service.os, "sync", lambda: machine.memory(12000))
+    monkeypatch.setattr(guard_machine.os, "sync", lambda: machine.memory(12000))
     machine.guard.round()
     machine.engine("a")
     machine.guard.round()
@@ -142,6 +143,7 @@ def test_a_stop_kills_and_keeps_systemd_from_restarting_and_leaves_a_record(mach
         ["systemctl", "stop", "--no-block", UNIT],
         ["systemctl", "kill", "--signal=KILL", UNIT],
     ]
+    assert (machine.root / "cgroup_kill").read_text() == "1\n"
     said = [line for line in capsys.readouterr().out.splitlines() if "stop" in line]
     assert len(said) == 2
     assert said[0].startswith("<3>stop: 700 MiB are left and ")
@@ -155,12 +157,12 @@ def test_a_stop_kills_and_keeps_systemd_from_restarting_and_leaves_a_record(mach
 
 
 def test_an_engine_that_will_not_die_is_told(machine, systemctl, capsys, monkeypatch):
-    monkeypatch.setattr(guard_service, "STOP_WAIT_S", 0.01)
+    monkeypatch.setattr(guard_machine, "STOP_WAIT_S", 0.01)
     machine.engine("a")
     machine.guard.round()
     machine.memory(700, 0)
     machine.rounds((machine.root / "last").exists)
-    assert len(systemctl.calls) == 2 * guard_service.STOP_TRIES
+    assert len(systemctl.calls) == 2 * guard_machine.STOP_TRIES
     assert f"stop failed: {UNIT} still runs after 5 tries: systemctl says nothing" in capsys.readouterr().out
     assert machine.status()["phase"] == "stopped"
 
@@ -169,9 +171,9 @@ def test_systemctl_that_cannot_be_run_is_told(machine, capsys, monkeypatch):
     def broken(argv, **_more):
         raise OSError("out of memory")
 
-    monkeypatch.setattr(guard_service, "STOP_WAIT_S", 0.01)
-    monkeypatch.setattr(guard_service.subprocess, "run", broken)
-    assert "out of memory; out of memory" in guard_service.stop(UNIT, str(machine.root / "engine"), lambda: False)
+    monkeypatch.setattr(guard_machine, "STOP_WAIT_S", 0.01)
+    monkeypatch.setattr(guard_machine.subprocess, "run", broken)
+    assert "out of memory; out of memory" in guard_machine.stop(UNIT, machine.paths, lambda: False)
 
 
 @pytest.mark.parametrize(
@@ -179,7 +181,7 @@ def test_systemctl_that_cannot_be_run_is_told(machine, capsys, monkeypatch):
     [({}, []), ({"renderer": "venv"}, []), ({"renderer": "docker"}, [["docker", "kill", "engine"]])],
 )
 def test_a_container_of_docker_is_killed_by_docker(record, between):
-    assert guard_service.stop_commands(UNIT, record) == [
+    assert guard_machine.stop_commands(UNIT, record) == [
         ["systemctl", "stop", "--no-block", UNIT],
         *between,
         ["systemctl", "kill", "--signal=KILL", UNIT],
@@ -192,7 +194,7 @@ def test_an_engine_without_a_record_is_stopped_all_the_same(machine, systemctl, 
     machine.engine("a")
     if text is not None:
         (machine.root / "engine").write_text(text)
-    assert guard_service.stop(UNIT, machine.paths["engine"], lambda: True) == ""
+    assert guard_machine.stop(UNIT, machine.paths, lambda: True) == ""
     assert len(systemctl.calls) == 2
 
 
@@ -232,10 +234,10 @@ def api():
 
 def test_the_engine_serves_once_its_api_says_so(machine, api, monkeypatch):
     monkeypatch.setattr(guard_service, "HEALTH_EVERY_S", 0.05)
-    monkeypatch.setattr(guard_service.os, "sync", lambda: None)
+    monkeypatch.setattr(guard_machine.os, "sync", lambda: None)
     url = f"http://127.0.0.1:{api.server_address[1]}"
     (machine.root / "engine").write_text(json.dumps({"url": url}))
-    assert guard_service.healthy(machine.paths["engine"]) == "answered [b'HTTP/1.0', b'503']"
+    assert guard_machine.healthy(machine.paths["engine"]) == "answered [b'HTTP/1.0', b'503']"
     machine.engine("a")
     machine.guard.round()
     machine.rounds(lambda: machine.guard.health[0] > 0)
@@ -353,10 +355,10 @@ def test_systemd_is_told_that_it_is_ready(tmp_path, monkeypatch):
     with guard_service.socket.socket(guard_service.socket.AF_UNIX, guard_service.socket.SOCK_DGRAM) as systemd:
         systemd.bind(address)
         monkeypatch.setenv("NOTIFY_SOCKET", address)
-        guard_service.notify("READY=1")
+        guard_machine.notify("READY=1")
         assert systemd.recv(100) == b"READY=1"
     monkeypatch.delenv("NOTIFY_SOCKET")
-    guard_service.notify("READY=1")
+    guard_machine.notify("READY=1")
 
 
 def test_it_arms_before_it_says_so(machine, monkeypatch, tmp_path, capsys):
@@ -387,7 +389,13 @@ def test_it_arms_before_it_says_so(machine, monkeypatch, tmp_path, capsys):
         )
     )
     monkeypatch.setattr(guard_service, "notify", notify)
+    monkeypatch.setattr(guard_machine, "lock_memory", lambda: None)  # it would lock the tests' own pages
     monkeypatch.setattr(guard_service.sys, "argv", ["-c", str(settings)])
+    (machine.root / "meminfo").rename(machine.root / "away")
+    with pytest.raises(FileNotFoundError):
+        guard_service.main()
+    assert told == []
+    (machine.root / "away").rename(machine.root / "meminfo")
     with pytest.raises(EndedError):
         guard_service.main()
     assert told == [("READY=1", "idle"), ("WATCHDOG=1", "idle")]
