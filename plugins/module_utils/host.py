@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -81,6 +82,19 @@ def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
         sync_directory(target.parent)
     except OSError as error:
         raise HostError(f"cannot write {path}: {error.strerror}") from error
+
+
+def replace_text(path: str | Path, text: str) -> None:
+    """Give a file its new text and keep its mode; empty text removes it. Links are followed. Raises HostError."""
+    target = Path(path).resolve()
+    try:
+        if not text:
+            target.unlink(missing_ok=True)
+            return
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
+    except OSError as error:
+        raise HostError(f"cannot replace {path}: {error.strerror}") from error
+    write_text(target, text, mode)
 
 
 def sync_directory(path: str | Path) -> None:

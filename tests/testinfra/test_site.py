@@ -100,6 +100,18 @@ def test_sysctls_hold_now_and_at_the_next_boot(host, key, value):
     assert f"{key} = {value}" in lines
 
 
+def test_huge_pages_logind_and_services_are_set(host):
+    assert host.file("/sys/kernel/mm/transparent_hugepage/enabled").content_string.split() == ["madvise"]
+    assert host.file("/etc/tmpfiles.d/90-gb10-ring.conf").content_string.split()[-1] == "madvise"
+    manager = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
+    assert host.check_output(f"busctl get-property {manager} RemoveIPC") == "b false"
+    held = host.check_output("systemctl show -p ExecCondition --value apt-daily-upgrade.service")
+    assert "systemctl is-active --quiet gb10-ring-engine.service" in held
+    assert host.run("systemctl start apt-daily-upgrade.service").rc == 0
+    said = host.check_output("journalctl -q -o cat -n 3 --no-pager -u apt-daily-upgrade.service")
+    assert "Skipped due to 'exec-condition'" in said  # the engine serves
+
+
 def test_rdma_packages_modules_and_memlock_are_in_place(host):
     for package in ("rdma-core", "ibverbs-utils", "infiniband-diags", "perftest"):
         assert host.package(package).is_installed, package
