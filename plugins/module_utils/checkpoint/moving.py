@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
@@ -18,6 +19,8 @@ from .parts import PART, Done, Part, missing, usable, whole_check
 from .receipt import Entry
 from .sink import Sink
 from .source import Source
+from .stretches import requests, shared, total, without
+from .stretches import usable as usable_stretches
 
 #: check: read a part of before a reboot back. hash: feed the next part to a digest that needs them in order.
 Kind = Literal["fetch", "check", "hash", "finish"]
@@ -27,17 +30,47 @@ AHEAD = 8
 
 @dataclass(frozen=True)
 class Wanted:
-    """A file to fetch. trusted, doubtful: its parts that are in the partial file, as the journal has them."""
+    """A file to fetch. trusted, doubtful: its parts that are in the partial file, as the journal has them.
+
+    keep: the only bytes of it that are wanted, for a slice; a slice stays partial when it is whole, for its maker to rename.
+    opener: what to write into instead of the partial file; it is told whether to write past the page cache.
+    """
 
     file: File
     sources: tuple[Source, ...]
     target: Path
     trusted: tuple[Done, ...] = ()
     doubtful: tuple[Done, ...] = ()
+    keep: tuple[Part, ...] | None = None
+    opener: Callable[[bool], Sink] | None = None
 
     @property
     def partial(self) -> Path:
         return self.target.with_name(self.target.name + PARTIAL)
+
+    @property
+    def bytes(self) -> int:
+        return self.file.size if self.keep is None else total(self.keep)
+
+    def open(self, direct: bool) -> Sink:
+        """What its bytes are written into."""
+        return self.opener(direct) if self.opener else Sink(self.partial, self.file.size, direct, self.keep)
+
+    def usable(self) -> list[Done]:
+        """Its parts that are there."""
+        known = (*self.trusted, *self.doubtful)
+        return usable(self.file.size, known) if self.keep is None else usable_stretches(self.keep, known)
+
+    def missing(self, there: Sequence[Done], part_size: int) -> list[Part]:
+        """What to ask for beside the parts that are there."""
+        if self.keep is None:
+            return missing(self.file.size, there, part_size)
+        left = without(self.file.size, self.keep, (done.part for done in there))
+        return requests(self.file.size, left, part_size, bool(self.file.chunks))
+
+    def stored(self, part: Part) -> tuple[Part, ...]:
+        """The bytes of a part that are kept."""
+        return (part,) if self.keep is None else shared(self.keep, (part,))
 
 
 @dataclass(frozen=True)
@@ -51,13 +84,14 @@ class Moving:
 
     def __init__(self, wanted: Wanted, hasher: Hasher | None, part_size: int = PART) -> None:
         self.wanted, self.file, self.hasher = wanted, wanted.file, hasher
-        kept = usable(wanted.file.size, (*wanted.trusted, *wanted.doubtful))
+        kept = wanted.usable()
         self.resumed = bool(kept)
         written_now = {done.part.offset for done in wanted.trusted}
         self._doubtful = {done.part.offset: done for done in kept if done.part.offset not in written_now}
         self.done = {done.part.offset: done for done in kept if done.part.offset not in self._doubtful}
         self._to_check = deque(done.part for done in self._doubtful.values())
-        self._pending = deque(missing(self.file.size, kept, part_size))
+        self._pending = deque(wanted.missing(kept, part_size))
+        self._part_size = part_size
         self._ahead = AHEAD * part_size
         self._hashed, self._hashing = 0, False
         self.running = 0
@@ -78,7 +112,7 @@ class Moving:
     @property
     def left(self) -> int:
         """Bytes that are neither there nor to be checked."""
-        return sum(part.length for part in self._pending)
+        return sum(total(self.wanted.stored(part)) for part in self._pending)
 
     def claim(self, now: float) -> Task | None:
         """What to do next for this file, or None when there is nothing at the moment."""
@@ -104,10 +138,12 @@ class Moving:
     def returned(self) -> None:
         self.running -= 1
 
-    def fetched(self, done: Done, source: Source) -> None:
-        self.done[done.part.offset] = done
-        if source.kind == "peer":
-            self.from_peers[done.part.offset] = source.url
+    def fetched(self, stored: Sequence[Done], source: Source) -> None:
+        """stored: what there is in the file of the part that came. A stretch may be there already, next to what was missing."""
+        for done in stored:
+            self.done[done.part.offset] = done
+            if source.kind == "peer":
+                self.from_peers[done.part.offset] = source.url
 
     def checked(self, part: Part, check: int) -> bool:
         """Whether the bytes of a doubtful part are those that were written."""
@@ -115,8 +151,11 @@ class Moving:
         if done.check == check:
             self.done[part.offset] = done
             return True
-        self._pending.appendleft(part)
+        self._pending.extendleft([part] if self.wanted.keep is None else self._asked_for(part))
         return False
+
+    def _asked_for(self, stretch: Part) -> list[Part]:
+        return requests(self.file.size, (stretch,), self._part_size, bool(self.file.chunks))
 
     def hashed(self, part: Part) -> None:
         self._hashed, self._hashing = part.end, False
