@@ -27,14 +27,15 @@ def without(spans: Iterable[Span], taken: Iterable[Span]) -> tuple[Span, ...]:
     result: list[Span] = []
     holes = merged(taken)
     for start, end in merged(spans):
+        at = start
         for low, high in holes:
-            if high <= start or low >= end:
+            if high <= at or low >= end:
                 continue
-            if low > start:
-                result.append((start, low))
-            start = high
-        if start < end:
-            result.append((start, end))
+            if low > at:
+                result.append((at, low))
+            at = high
+        if at < end:
+            result.append((at, end))
     return tuple(result)
 
 
