@@ -182,7 +182,7 @@ moved:
   description: Bytes that came from the object store and from other nodes, bytes that earlier runs had fetched, and how long it took.
   returned: when files were fetched
   type: dict
-  sample: {s3_bytes: 460082613480, peer_bytes: 0, resumed_bytes: 0, seconds: 402.1, mb_per_s: 1144.2}
+  sample: {s3_bytes: 460082613480, peer_bytes: 0, disk_bytes: 0, resumed_bytes: 0, seconds: 402.1, mb_per_s: 1144.2}
 replaced:
   description: Paths whose objects were replaced while the task ran.
   returned: when there are any

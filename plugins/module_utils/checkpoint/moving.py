@@ -20,7 +20,7 @@ from .receipt import Entry
 from .sink import Sink
 from .source import Source
 from .stretches import requests, shared, total, without
-from .stretches import usable as usable_stretches
+from .stretches import usable as usable_in
 
 #: check: read a part of before a reboot back. hash: feed the next part to a digest that needs them in order.
 Kind = Literal["fetch", "check", "hash", "finish"]
@@ -59,24 +59,30 @@ class Wanted:
     def usable(self) -> list[Done]:
         """Its parts that are there."""
         known = (*self.trusted, *self.doubtful)
-        return usable(self.file.size, known) if self.keep is None else usable_stretches(self.keep, known)
+        return usable(self.file.size, known) if self.keep is None else usable_in(self.keep, known)
 
-    def missing(self, there: Sequence[Done], part_size: int) -> list[Part]:
-        """What to ask for beside the parts that are there."""
+    def missing(self, there: Sequence[Done], part_size: int) -> list[Task]:
+        """What to fetch beside the parts that are there."""
         if self.keep is None:
-            return missing(self.file.size, there, part_size)
-        left = without(self.file.size, self.keep, (done.part for done in there))
-        return requests(self.file.size, left, part_size, bool(self.file.chunks))
+            return [Task("fetch", part, (part,)) for part in missing(self.file.size, there, part_size)]
+        left = without(self.keep, (done.part for done in there))
+        return self.fetches(left, part_size)
 
-    def stored(self, part: Part) -> tuple[Part, ...]:
-        """The bytes of a part that are kept."""
-        return (part,) if self.keep is None else shared(self.keep, (part,))
+    def fetches(self, left: Sequence[Part], part_size: int) -> list[Task]:
+        """How these bytes are fetched. Of a slice more may be asked for than is written."""
+        if self.keep is None:
+            return [Task("fetch", part, (part,)) for part in left]
+        asked = requests(self.file.size, left, part_size, bool(self.file.chunks))
+        return [Task("fetch", part, shared(left, (part,))) for part in asked]
 
 
 @dataclass(frozen=True)
 class Task:
+    """stored: the bytes of the part that are written, for a fetch."""
+
     kind: Kind
     part: Part = field(default_factory=lambda: Part(0, 0))
+    stored: tuple[Part, ...] = ()
 
 
 class Moving:
@@ -112,7 +118,12 @@ class Moving:
     @property
     def left(self) -> int:
         """Bytes that are neither there nor to be checked."""
-        return sum(total(self.wanted.stored(part)) for part in self._pending)
+        return sum(total(task.stored) for task in self._pending)
+
+    @property
+    def stored(self) -> tuple[Done, ...]:
+        """The parts that are in the file, in order."""
+        return tuple(done for _offset, done in sorted(self.done.items()))
 
     def claim(self, now: float) -> Task | None:
         """What to do next for this file, or None when there is nothing at the moment."""
@@ -127,8 +138,8 @@ class Moving:
             return Task("check", self._to_check.popleft())
         if self.hasher and not self._hashing and self._hashed in self.done:
             return Task("hash", self.done[self._hashed].part)
-        if self._pending and self.not_before <= now and self._near(self._pending[0]):
-            return Task("fetch", self._pending.popleft())
+        if self._pending and self.not_before <= now and self._near(self._pending[0].part):
+            return self._pending.popleft()
         whole = not self._pending and not self.running and (not self.hasher or self._hashed == self.file.size)
         return Task("finish") if whole else None
 
@@ -139,7 +150,7 @@ class Moving:
         self.running -= 1
 
     def fetched(self, stored: Sequence[Done], source: Source) -> None:
-        """stored: what there is in the file of the part that came. A stretch may be there already, next to what was missing."""
+        """stored: what was written of the part that came."""
         for done in stored:
             self.done[done.part.offset] = done
             if source.kind == "peer":
@@ -151,18 +162,15 @@ class Moving:
         if done.check == check:
             self.done[part.offset] = done
             return True
-        self._pending.extendleft([part] if self.wanted.keep is None else self._asked_for(part))
+        self._pending.extendleft(self.wanted.fetches((part,), self._part_size))
         return False
-
-    def _asked_for(self, stretch: Part) -> list[Part]:
-        return requests(self.file.size, (stretch,), self._part_size, bool(self.file.chunks))
 
     def hashed(self, part: Part) -> None:
         self._hashed, self._hashing = part.end, False
 
-    def put_back(self, part: Part, not_before: float) -> None:
+    def put_back(self, task: Task, not_before: float) -> None:
         """This part cannot be had now."""
-        self._pending.appendleft(part)
+        self._pending.appendleft(task)
         self.not_before = not_before
 
     def digest(self, check: str) -> str:
@@ -176,7 +184,7 @@ class Moving:
         parts = [self.done.pop(offset).part for offset in sorted(self.from_peers)]
         self.given_up.update(self.from_peers.values())
         self.from_peers.clear()
-        self._pending.extend(parts)
+        self._pending.extend(self.wanted.fetches(parts, self._part_size))
         self.hasher, self._hashed, self._hashing = hasher, 0, False
         return sum(part.length for part in parts)
 

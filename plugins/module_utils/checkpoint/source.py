@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["s3", "peer"]
+Kind = Literal["s3", "peer", "disk"]
 
 
 class SourceError(ValueError):
@@ -22,7 +22,8 @@ class SourceError(ValueError):
 class Source:
     """One address of one file. It may be signed, so it is left out of the repr.
 
-    kind: the object store, or another node's web server. patience_s: how long "not here" (404) and a refused connection mean
+    kind: the object store, another node's web server, or a file of this node (``file://``), which only the node itself names.
+    patience_s: how long "not here" (404) and a refused connection mean
     "not yet", counted from the first such answer; after that, and with 0 at once, the next source is asked.
     """
 
