@@ -11,9 +11,9 @@ from typing import Any
 
 from . import engram
 from .engram import EngramError
+from .objects import INDEX
 from .row_plan import PLACEMENTS, Extent, Kind, Placement, RowPlan, RowPlanError, Target
 from .safetensors import Header, Tensor, names_in_several
-from .weight_index import INDEX
 
 #: Of a table's two tensors: end of the name, dtype, columns. 256 fp8 values share 8 scales, one for 32 columns.
 _PARTS: tuple[tuple[Kind, str, int], ...] = (("weight", "F8_E4M3", 256), ("scale", "F8_E8M0", 8))

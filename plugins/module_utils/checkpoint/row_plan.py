@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from .manifest import path_problem
 from .spans import Span, blocks, merged
 
 #: directory: a separate directory with sparse shards that hold only the table rows. shard: the slice is the shard of the revision, with
@@ -192,6 +193,10 @@ def _plan_problems(plan: RowPlan) -> list[str]:
 def _target_problems(target: Target) -> list[str]:
     """A plan comes from the controller, but what it says is written with the node's rights: it may not leave the file."""
     problems = []
+    for path in sorted({target.path, *(extent.source_path for extent in target.extents)}):
+        wrong = path_problem(path)
+        if wrong:
+            problems.append(f"the path {path!r} {wrong}")
     end = 0
     for extent in target.extents:
         if extent.kind not in KINDS:

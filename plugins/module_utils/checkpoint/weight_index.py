@@ -15,9 +15,8 @@ import re
 from typing import Any
 
 from .manifest import path_problem
+from .objects import INDEX
 
-#: Its name in every published checkpoint of the model.
-INDEX = "model.safetensors.index.json"
 #: Bytes that an index may have.
 INDEX_LIMIT = 24 << 20
 #: What the names of the tensors have in common whose place is kept.
@@ -25,6 +24,8 @@ MARK = ".engram."
 _KEPT_LIMIT = 4096
 _DEPTH_LIMIT = 32
 _KEYS_LIMIT = 32
+#: Values outside of weight_map. The published indexes have two: metadata and its total_size.
+_SKIPPED_LIMIT = 10_000
 _SHOWN = 80
 _STEP = 1 << 20
 _SPACE = re.compile(r"[ \t\n\r]*")
@@ -67,6 +68,7 @@ class _Reader:
         self.text = text
         self.path = path
         self.at = 0
+        self.skipped = 0
         self.kept: dict[str, str] = {}
 
     def document(self) -> dict[str, str]:
@@ -121,7 +123,7 @@ class _Reader:
             return
         if tensor in self.kept:
             raise self._error(f"tensor {_short(tensor)!r} is in weight_map twice")
-        problem = path_problem(path)
+        problem = path_problem(path) or ("" if path.isprintable() else "has a character that cannot be printed")
         if problem:
             raise self._error(f"tensor {_short(tensor)!r}: the file {_short(path)!r} {problem}")
         self.kept[tensor] = path
@@ -130,8 +132,9 @@ class _Reader:
 
     def _skip(self, depth: int) -> None:
         """Over one value of any kind."""
-        if depth > _DEPTH_LIMIT:
-            raise self._error("nested too deeply")
+        self.skipped += 1
+        if depth > _DEPTH_LIMIT or self.skipped > _SKIPPED_LIMIT:
+            raise self._error(f"nested too deeply, or more than {_SKIPPED_LIMIT} values beside weight_map")
         self._space()
         char = self.text[self.at : self.at + 1]
         if char == '"':
