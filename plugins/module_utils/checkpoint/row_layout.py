@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import engram
+from . import engram, units
 from .engram import EngramError
 from .objects import INDEX
 from .row_plan import PLACEMENTS, Extent, Kind, Placement, RowPlan, RowPlanError, Target
@@ -39,10 +39,14 @@ class _Part:
     shape: tuple[int, int]
     rows: tuple[int, int]
 
-    def problem(self, tensor: Tensor) -> str:
+    def problem(self, tensor: Tensor | None) -> str:
+        """What is wrong with the one in the file, or an empty text."""
+        if tensor is None:
+            return f"no tensor {self.name}"
         if (tensor.dtype, tensor.shape) == (self.dtype, self.shape):
             return ""
-        return f"tensor {self.name} is {tensor.dtype} {list(tensor.shape)}, config.json needs {self.dtype} {list(self.shape)}"
+        found = units.printable(f"{tensor.dtype} {list(tensor.shape)}")
+        return f"tensor {self.name} is {found}, config.json needs {self.dtype} {list(self.shape)}"
 
 
 def shards(config: Mapping[str, Any], places: Mapping[str, str]) -> tuple[str, ...]:
@@ -76,7 +80,7 @@ def build(
     needed = shards(config, places)
     absent = [path for path in needed if path not in headers]
     if absent:
-        raise RowPlanError(f"{', '.join(absent)}: the index puts Engram tables there, but there is no such file")
+        raise RowPlanError(f"{INDEX} puts Engram tables into {', '.join(absent)}, but there is no such file")
     problems = _problems(parts, places, {path: headers[path] for path in needed})
     if problems:
         raise RowPlanError("; ".join(problems))
@@ -116,32 +120,31 @@ def _parts(config: Mapping[str, Any], wanted: Wanted) -> dict[str, _Part]:
 
 def _problems(parts: Mapping[str, _Part], places: Mapping[str, str], headers: Mapping[str, Header]) -> list[str]:
     several = names_in_several(headers)
-    found = [f"tensor {name} is in {' and in '.join(paths)}" for name, paths in sorted(several.items())]
+    found = [f"tensor {_shown(name)} is in {' and in '.join(paths)}" for name, paths in sorted(several.items())]
     for path, header in headers.items():
         tensors = header.by_name()
-        for name, part in parts.items():
-            if places[name] == path:
-                found.append(part.problem(tensors[name]) if name in tensors else f"{path}: no tensor {name}")
-        once = {name: tensor for name, tensor in tensors.items() if name not in several}
-        missing = [name for name, place in places.items() if place == path and name not in tensors]
-        found += [f"{path}: no tensor {name}, which the index puts there" for name in missing if name not in parts]
-        found += [
-            f"{path}: tensor {name} is in it, the index puts it into {places[name]}"
-            for name in once
-            if places.get(name, path) != path
+        wrong = [part.problem(tensors.get(name)) for name, part in parts.items() if places[name] == path]
+        wrong += [
+            f"no tensor {_shown(name)}, which the index puts there"
+            for name, place in places.items()
+            if place == path and name not in tensors and name not in parts
         ]
-    found += [
-        f"{INDEX}: {name} is a table of a layer that config.json does not name" for name in _strange(parts, places)
-    ]
-    return [text for text in found if text]
+        wrong += [
+            f"tensor {_shown(name)} is in it, the index puts it into {places[name]}"
+            for name in tensors
+            if name not in several and places.get(name, path) != path
+        ]
+        found += [f"{path}: {text}" for text in wrong if text]
+    strange = sorted(name for name in places if _is_table(name) and name not in parts)
+    return found + [f"{INDEX}: {_shown(name)} is a table of a layer that config.json does not name" for name in strange]
+
+
+def _shown(name: str) -> str:
+    return units.printable(name, 200)
 
 
 def _is_table(name: str) -> bool:
     return any(name.endswith(f".engram.embed.{kind}") for kind, _dtype, _columns in _PARTS)
-
-
-def _strange(parts: Mapping[str, _Part], places: Mapping[str, str]) -> list[str]:
-    return sorted(name for name in places if _is_table(name) and name not in parts)
 
 
 def _target(header: Header, parts: Mapping[str, _Part], placement: Placement) -> Target:

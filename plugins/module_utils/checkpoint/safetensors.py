@@ -15,6 +15,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import units
+
 #: Bytes of the length field that a file begins with.
 LENGTH_FIELD = 8
 #: Bytes that the JSON of a header may have. The largest published one of these checkpoints, of a shard with 384 experts, has 0.5 MB.
@@ -126,7 +128,9 @@ def _json(data: bytes, path: str) -> dict[str, Any]:
     except RecursionError:
         raise HeaderError(f"{path}: the header is nested too deeply") from None
     except ValueError as error:  # of decode and loads too
-        raise HeaderError(f"{path}: the header is not as safetensors writes it: {_short(str(error), 120)}") from None
+        raise HeaderError(
+            f"{path}: the header is not as safetensors writes it: {units.printable(str(error), 120)}"
+        ) from None
     if not isinstance(values, dict):
         raise HeaderError(f"{path}: the header is a {type(values).__name__}, expected an object")
     return values
@@ -136,25 +140,19 @@ def _object(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
     result: dict[str, Any] = {}
     for name, value in pairs:
         if name in result:
-            raise _RefusedError(f"{_short(name)!r} is in it twice")
+            raise _RefusedError(f"{units.printable(name)!r} is in it twice")
         result[name] = value
     return result
 
 
 def _number(text: str) -> int:
     if len(text) > len(str(_NUMBER_LIMIT)) or not 0 <= int(text) < _NUMBER_LIMIT:
-        raise _RefusedError(f"{_short(text)} is no size")
+        raise _RefusedError(f"{units.printable(text)} is no size")
     return int(text)
 
 
 def _refuse(text: str) -> Any:
-    raise _RefusedError(f"{_short(text)} is no whole number")
-
-
-def _short(text: str, most: int = 60) -> str:
-    """What somebody else wrote, for a message: one line of it, printable."""
-    line = "".join(char if char.isprintable() else "?" for char in text[:most])
-    return line + ("..." if len(text) > most else "")
+    raise _RefusedError(f"{units.printable(text)} is no whole number")
 
 
 def _metadata(value: Any, path: str) -> None:
@@ -163,7 +161,7 @@ def _metadata(value: Any, path: str) -> None:
 
 
 def _tensor(name: str, item: Any, data_at: int, path: str) -> Tensor:
-    where = f"{path}: tensor {_short(name)!r}"
+    where = f"{path}: tensor {units.printable(name)!r}"
     if not isinstance(item, dict) or set(item) != _ENTRY_KEYS:
         raise HeaderError(f"{where} has no dtype, shape and data_offsets, or more than those")
     dtype, shape, offsets = item["dtype"], item["shape"], item["data_offsets"]
@@ -175,7 +173,7 @@ def _tensor(name: str, item: Any, data_at: int, path: str) -> Tensor:
     expected = _bytes(dtype, shape)
     if expected is not None and expected != end - start:
         raise HeaderError(
-            f"{where}: {_short(dtype)} {_short(str(shape))} takes {expected} bytes, its data_offsets {end - start}"
+            f"{where}: {units.printable(dtype)} {units.printable(str(shape))} takes {expected} bytes, its data_offsets {end - start}"
         )
     return Tensor(name, dtype, tuple(shape), data_at + start, end - start)
 
@@ -203,7 +201,7 @@ def _covered(tensors: Sequence[Tensor], data_at: int, file_size: int, path: str)
     """Raises HeaderError unless the tensors follow each other from the header to the end of the file."""
     end, before = data_at, "the header"
     for tensor in tensors:
-        name = repr(_short(tensor.name))
+        name = repr(units.printable(tensor.name))
         if tensor.offset != end:
             what = "overlaps" if tensor.offset < end else "leaves a gap behind"
             raise HeaderError(f"{path}: tensor {name} at byte {tensor.offset} {what} {before}, which ends at {end}")

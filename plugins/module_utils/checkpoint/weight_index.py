@@ -14,6 +14,7 @@ import json
 import re
 from typing import Any
 
+from . import units
 from .manifest import path_problem
 from .objects import INDEX
 
@@ -26,7 +27,6 @@ _DEPTH_LIMIT = 32
 _KEYS_LIMIT = 32
 #: Values outside of weight_map. The published indexes have two: metadata and its total_size.
 _SKIPPED_LIMIT = 10_000
-_SHOWN = 80
 _STEP = 1 << 20
 _SPACE = re.compile(r"[ \t\n\r]*")
 _STRING = re.compile(r'"(?:[^"\\\x00-\x1f]|\\["\\/bfnrt]|\\u[0-9a-fA-F]{4}){0,4096}"')
@@ -77,7 +77,7 @@ class _Reader:
         while not self._closes("}", first=not names):
             name = self._name()
             if name in names:
-                raise self._error(f"{name!r} is in it twice")
+                raise self._error(f"{units.printable(name)!r} is in it twice")
             names.add(name)
             if len(names) > _KEYS_LIMIT:
                 raise self._error(f"more than {_KEYS_LIMIT} keys beside weight_map")
@@ -122,10 +122,10 @@ class _Reader:
         if MARK not in tensor:
             return
         if tensor in self.kept:
-            raise self._error(f"tensor {_short(tensor)!r} is in weight_map twice")
+            raise self._error(f"tensor {units.printable(tensor)!r} is in weight_map twice")
         problem = path_problem(path) or ("" if path.isprintable() else "has a character that cannot be printed")
         if problem:
-            raise self._error(f"tensor {_short(tensor)!r}: the file {_short(path)!r} {problem}")
+            raise self._error(f"tensor {units.printable(tensor)!r}: the file {units.printable(path)!r} {problem}")
         self.kept[tensor] = path
         if len(self.kept) > _KEPT_LIMIT:
             raise self._error(f"more than {_KEPT_LIMIT} Engram tensors")
@@ -192,11 +192,5 @@ class _Reader:
         self.at = match.end() if match else self.at
 
     def _error(self, what: str) -> WeightIndexError:
-        found = _short(self.text[self.at : self.at + 20])
+        found = units.printable(self.text[self.at : self.at + 20])
         return WeightIndexError(f"{self.path}: {what} (at byte {self.at}, before {found!r})")
-
-
-def _short(text: str) -> str:
-    """What somebody else wrote, for a message: one line of it, printable."""
-    line = "".join(char if char.isprintable() else "?" for char in text[:_SHOWN])
-    return line + ("..." if len(text) > _SHOWN else "")

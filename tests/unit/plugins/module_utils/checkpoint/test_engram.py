@@ -81,6 +81,12 @@ def test_nested_configuration(key):
             "vllm",
             "layer 14: engram_num_embeddings 384016681, its hash columns need 384016682",
         ),
+        (
+            {"engram_num_embeddings": [384006169, 384016682]},
+            3,
+            "sglang",
+            "layer 1: engram_num_embeddings 384006169, its hash columns need 384006168",
+        ),
         ({"engram_num_embeddings": [384006168]}, 3, "vllm", "as long as each other"),
         ({"engram_num_embeddings": "many"}, 3, "vllm", "engram_num_embeddings is 'many'"),
         ({"engram_layer_ids": [1, 1]}, 3, "vllm", "name each layer once"),
