@@ -75,11 +75,11 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
-            sources=_sources(options["sources_file"]),
+            sources=read_sources(options["sources_file"]),
         )
 
 
-def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
+def read_sources(path: str | None) -> dict[str, tuple[Source, ...]]:
     """The addresses in this file. It is deleted when it has been read: signed addresses outlive no task."""
     if not path:
         return {}
@@ -199,7 +199,7 @@ def stage(request: Request) -> Staged:
             sources=request.sources,
             tp=request.tp,
             transfer=Transfer(
-                context=_trust(request.ca_pem),
+                context=trust(request.ca_pem),
                 limits=request.limits,
                 workers=request.workers,
                 part_size=request.part_size,
@@ -223,7 +223,7 @@ def tidy(request: Request) -> None:
             remove_staging(request.layout, request.manifest.revision)
 
 
-def _trust(pem: str) -> ssl.SSLContext:
+def trust(pem: str) -> ssl.SSLContext:
     """What the system trusts, and the given authority beside it."""
     context = ssl.create_default_context()
     if pem:

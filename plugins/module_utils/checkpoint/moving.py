@@ -32,7 +32,8 @@ AHEAD = 8
 class Wanted:
     """A file to fetch. trusted, doubtful: its parts that are in the partial file, as the journal has them.
 
-    keep: the only bytes of it that are wanted, for a slice; a slice stays partial when it is whole, for its maker to rename.
+    keep: the only bytes of it that are wanted, for a slice, as parts in order of which none overlaps another. A slice stays partial
+    when all of it has come, for its maker to rename.
     opener: what to write into instead of the partial file; it is told whether to write past the page cache.
     """
 
@@ -73,7 +74,11 @@ class Wanted:
         if self.keep is None:
             return [Task("fetch", part, (part,)) for part in left]
         asked = requests(self.file.size, left, part_size, bool(self.file.chunks))
-        return [Task("fetch", part, shared(left, (part,))) for part in asked]
+        return [Task("fetch", part, self._stored(shared(left, (part,)))) for part in asked]
+
+    def _stored(self, stretches: Sequence[Part]) -> tuple[Part, ...]:
+        """Cut where the wanted parts meet, so that each of them has a checksum of its own."""
+        return tuple(piece for part in self.keep or () for piece in shared((part,), stretches))
 
 
 @dataclass(frozen=True)

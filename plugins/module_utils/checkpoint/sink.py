@@ -189,6 +189,11 @@ def punch(descriptor: int, part: Part) -> None:
     """
     while _LIBC.fallocate(descriptor, _PUNCH, part.offset, part.length):
         number = ctypes.get_errno()
+        if number == errno.EOPNOTSUPP:
+            raise OSError(
+                number,
+                "its file system cannot make holes in a file; delete the file and run again, which makes it anew",
+            )
         if number != errno.EINTR:
             raise OSError(number, os.strerror(number))
 

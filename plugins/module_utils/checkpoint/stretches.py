@@ -36,8 +36,8 @@ def total(parts: Iterable[Part]) -> int:
 
 
 def usable(wanted: Iterable[Part], found: Iterable[Done]) -> list[Done]:
-    """Those parts of a journal that lie wholly in what is wanted, none overlapping another."""
-    stretches = spans.merged(to_spans(wanted))
+    """Those parts of a journal that lie wholly in one of those wanted, none overlapping another."""
+    stretches = to_spans(wanted)
     kept: list[Done] = []
     for done in sorted(found, key=lambda done: done.part.offset):
         start = kept[-1].part.end if kept else 0
