@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -149,6 +150,29 @@ def test_each_rank_holds_its_rows_and_nothing_else(case, tp, placement, rule, ch
         assert not [path for path in directory.iterdir() if path.name.endswith(".partial")]
         assert sorted(path.name for path in (root / "tiny/staging").iterdir()) == [".lock"]
     assert engram_reader.tile(records, case.small.rows)
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard"])
+def test_of_large_tables_no_more_than_a_chunk_at_each_end_is_fetched(capsys, tmp_path, placement):
+    small = engram_shards.small("nvfp4", vocabulary=10_000)
+    rows = row_process.rows_of(small.config, small.files, tp=2, rank=1, rule="sglang", placement=placement)
+    with object_server.serving(**small.files) as store:
+        case = Case(capsys, store, small, None, tmp_path)
+        if placement == "shard":
+            staged(small, tmp_path, row_process.plan_of(store), rows)
+        assert case.run(tmp_path, rows, chunked=True)["changed"]
+    for target in rows["targets"]:
+        asked = sum(1 + last - first for first, last in ranges_of(store, target["path"]))
+        wanted = sum(extent["length"] for extent in target["extents"])
+        stretches = 1 + sum(
+            before["target_offset"] + before["length"] < after["target_offset"]
+            for before, after in itertools.pairwise(target["extents"])
+        )
+        assert wanted <= asked <= wanted + 2 * CHUNK * stretches and asked < target["size"] - 2 * CHUNK
+
+
+def ranges_of(store, path):
+    return [tuple(map(int, text.split("-"))) for text in store.ranges(path)]
 
 
 @LAYOUTS
