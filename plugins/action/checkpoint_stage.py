@@ -29,7 +29,6 @@ from ansible_collections.gb10.ring.plugins.plugin_utils import s3
 from ansible_collections.gb10.ring.plugins.plugin_utils.following import Follower, LostError, Node
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
 
-MODULE = "gb10.ring.checkpoint_stage"
 #: Seconds that a process on a node may take at most. What stands still is ended long before by its own limits.
 TIME_LIMIT = 7 * 86400
 #: Bytes from which a transfer runs by itself on the node: a dropped connection does not end it, and it can be followed.
@@ -41,29 +40,42 @@ display = Display()
 
 
 class ActionModule(ActionBase):
+    """Also the controller side of other modules that bring files in the same way: see engram_rows."""
+
     _supports_check_mode = True
     _supports_diff = True
     TRANSFERS_FILES = True
+    MODULE = "gb10.ring.checkpoint_stage"
+    OPTIONS = STAGE_OPTIONS
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
-        _checked, options = self.validate_argument_spec(argument_spec=STAGE_OPTIONS, required_together=PAIRS)
+        _checked, options = self.validate_argument_spec(argument_spec=self.OPTIONS, required_together=PAIRS)
         options["node"] = options["node"] or (task_vars or {}).get("inventory_hostname")
         try:
-            return {**result, **self._stage(options, task_vars or {})}
+            return {**result, **self._stage(self._prepared(options), task_vars or {})}
         except (S3Error, manifest.ManifestError, LostError) as error:
             return {**result, "failed": True, "msg": str(error)}
 
-    def _stage(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _prepared(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with what only the controller can find out. Raises S3Error and ManifestError."""
         problems = range_problems(options)
         if problems:
             raise manifest.ManifestError("; ".join(problems))
+        return options
+
+    def _progress_file(self, options: dict[str, Any]) -> Path:
+        """Where the node says how far it is."""
+        plan = options["plan"]
+        return Layout(options["root"], plan["name"]).progress(plan["revision"])
+
+    def _stage(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         moving = options["phase"] == "stage" and not self._task.check_mode
         if moving:
             signed(options)  # what cannot be signed is better known before a node is asked
         arguments = node_arguments(options)
         # Without addresses the node does what needs none, or says what it would need.
-        answer = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
+        answer = self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=task_vars)
         if answer.get("failed") or not (answer.get("needs_runtime") or answer.get("needs_sources")):
             return answer
         wheel = fitting_wheel(options["wheel_dir"], answer) if answer.get("needs_runtime") else ""
@@ -88,7 +100,7 @@ class ActionModule(ActionBase):
             if not now.get("s3_bytes"):
                 text = f"{options['node']}: {answer['reason']}\nNew addresses were refused too: compare the clocks"
                 return failure(answer, text)
-        if answer.get("replaced") and not options["replaced_ok"]:
+        if answer.get("replaced") and not options.get("replaced_ok"):
             return failure(answer, f"{options['node']}: {answer['reason']}")
         return {**answer, "moved": moved}
 
@@ -107,7 +119,7 @@ class ActionModule(ActionBase):
             arguments = {name: value for name, value in arguments.items() if value is not None}
             if way["background"]:
                 return self._followed(options, arguments, task_vars)
-            return self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
+            return self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=task_vars)
         finally:
             if shell.tmpdir:
                 self._remove_tmp_path(shell.tmpdir)
@@ -118,7 +130,9 @@ class ActionModule(ActionBase):
         """Start the module by itself on the node, say how far it is, return its result."""
         self._task.async_val = TIME_LIMIT
         try:
-            job = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True)
+            job = self._execute_module(
+                module_name=self.MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True
+            )
         finally:
             # Core would wait for the job once more, with pauses of its own.
             self._task.async_val = 0
@@ -131,9 +145,7 @@ class ActionModule(ActionBase):
                 module_name="ansible.legacy.async_status", module_args=known, task_vars=task_vars
             )
 
-        plan = options["plan"]
-        path = Layout(options["root"], plan["name"]).progress(plan["revision"])
-        command = f"cat {shlex.quote(str(path))} 2>/dev/null || true"
+        command = f"cat {shlex.quote(str(self._progress_file(options)))} 2>/dev/null || true"
         node = Node(
             options["node"],
             lambda: patient(lambda: self._low_level_execute_command(command).get("stdout", ""), ""),
