@@ -54,12 +54,6 @@ options:
       - The default is where kubelet begins to delete images that are not in use (its C(imageGCHighThresholdPercent)).
     type: int
     default: 85
-  tensor_parallel:
-    description:
-      - Number of ranks that C(config.json) is derived for, as P(gb10.ring.tp_config#filter) does it.
-      - With V(0), and with a number that divides the heads, C(config.json) stays as it comes.
-    type: int
-    default: 0
   workers:
     description: Connections at a time, over all files. Each takes 4 MiB of memory.
     type: int
@@ -122,7 +116,7 @@ options:
     type: path
 attributes:
   check_mode:
-    description: Says what would be fetched, linked, kept and derived. Nothing is fetched or written.
+    description: Says what would be fetched, linked and kept. Nothing is fetched or written.
     support: full
   diff_mode:
     description: A table of the files that are there and that will be there.
@@ -151,7 +145,6 @@ EXAMPLES = r"""
     plan: "{{ checkpoint_plan_result.plan }}"
     bucket: models
     prefix: bot-lab-21/DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard
-    tensor_parallel: 3
     wheel_dir: /opt/gb10-ring/wheels
 """
 
@@ -167,9 +160,7 @@ path:
   type: str
   sample: /var/lib/gb10-ring/checkpoints/small/revisions/6d2f1f7a3c0b9e55
 summary:
-  description:
-    - What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
-    - C(derive) says how C(config.json) is made anew, and is empty when it stays.
+  description: What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
   returned: success
   type: dict
   sample:
@@ -177,7 +168,6 @@ summary:
     link: {files: 0, bytes: 0}
     staged: {files: 2, bytes: 5974}
     keep: {files: 0, bytes: 0}
-    derive: tp3
 moved:
   description: Bytes that came from the object store and from other nodes, bytes that earlier runs had fetched, and how long it took.
   returned: when files were fetched

@@ -12,12 +12,11 @@ from typing import Literal
 from ..plan import Change, Plan
 from ..report.checks import Check
 from . import units
+from .config_edit import CONFIG
 from .journal import Begun
 from .manifest import File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
-from .tp_config import ConfigError, derived_text
 
-CONFIG = "config.json"
 #: keep: in the revision. staged: fetched by an earlier run that did not end. link: equal to a file of another revision.
 Action = Literal["keep", "staged", "link", "fetch"]
 
@@ -85,17 +84,16 @@ class Step:
 
 @dataclass(frozen=True)
 class Staging:
-    """Everything between what is and what is wanted. derive: how config.json is made anew, empty when it stays."""
+    """Everything between what is and what is wanted."""
 
     manifest: Manifest
     steps: tuple[Step, ...]
-    derive: str = ""
     unrecorded: bool = False
     problems: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        return self.unrecorded or bool(self.derive) or any(step.action != "keep" for step in self.steps)
+        return self.unrecorded or any(step.action != "keep" for step in self.steps)
 
     def of(self, action: Action) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.action == action)
@@ -104,12 +102,9 @@ class Staging:
         return sum(step.file.size for step in self.of(action))
 
 
-def decide(manifest: Manifest, survey: Survey, tp: int) -> Staging:
-    """The staging of this manifest on this node; tp 0 leaves config.json as it comes."""
-    steps = _steps(manifest, survey)
-    derive, problem = _derive(steps, survey, tp)
-    problems = _problems(manifest, survey) + ([problem] if problem else [])
-    return Staging(manifest, steps, derive, survey.receipt is None, tuple(problems))
+def decide(manifest: Manifest, survey: Survey) -> Staging:
+    """The staging of this manifest on this node."""
+    return Staging(manifest, _steps(manifest, survey), survey.receipt is None, tuple(_problems(manifest, survey)))
 
 
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
@@ -140,22 +135,6 @@ def _linkable(others: Iterable[OtherRevision], disk: Disk) -> dict[tuple[int, st
             if verified and stat is not None and entry.matches(stat) and disk.holds(stat):
                 equal.setdefault((entry.size, entry.digest), f"{other.receipt.revision}/{entry.path}")
     return equal
-
-
-def _derive(steps: Iterable[Step], survey: Survey, tp: int) -> tuple[str, str]:
-    """How config.json is to be made, and why it cannot be."""
-    step = next((step for step in steps if step.file.path == CONFIG), None)
-    if step is None:
-        return "", f"tensor_parallel is {tp}, but the checkpoint has no {CONFIG} to derive from" if tp > 1 else ""
-    rule = f"tp{tp}" if tp else "as fetched"
-    if step.action != "keep" or survey.receipt is None:
-        return (rule if tp > 1 else ""), ""
-    original = survey.receipt.originals.get(CONFIG, survey.config_text or "")
-    try:
-        wanted = derived_text(original, tp) if tp else original
-    except ConfigError as error:
-        return "", str(error)
-    return (rule if wanted != survey.config_text else ""), ""
 
 
 def _problems(manifest: Manifest, survey: Survey) -> list[str]:
@@ -195,22 +174,13 @@ def plan_of(staging: Staging, where: str) -> Plan:
     before, after = [], []
     for step in staging.steps:
         row = [step.file.path, str(step.file.size), step.file.digest]
-        derived = staging.derive and step.file.path == CONFIG
-        if step.action == "keep" and not derived:
-            before.append([*row, "keep"])
-        elif step.action == "keep":
-            before.append([*row, "to derive again"])
-        elif step.action == "staged" and not derived:
-            before.append([*row, "staged"])
+        if step.action in ("keep", "staged"):
+            before.append([*row, step.action])
         elif step.was and step.was != "missing":
             before.append([*row, step.was])
         doing = f"link from {step.source.removesuffix('/' + step.file.path)}" if step.action == "link" else step.action
-        after.append([*row, _also(doing, f"derive {staging.derive}") if derived else doing])
+        after.append([*row, doing])
     return Plan((Change(where, _table(before), _table(after), reason(staging)),))
-
-
-def _also(doing: str, derive: str) -> str:
-    return derive if doing == "keep" else f"{doing}, {derive}"
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -226,18 +196,13 @@ def reason(staging: Staging) -> str:
         steps = staging.of(action)
         if steps:
             parts.append(f"{units.files(len(steps))} {words[action]} ({units.human(staging.size_of(action))})")
-    if staging.derive:
-        parts.append(f"{CONFIG} derived ({staging.derive})")
     return ", ".join(parts)
 
 
-def summary(staging: Staging) -> dict[str, dict[str, int] | str]:
+def summary(staging: Staging) -> dict[str, dict[str, int]]:
     """The same as numbers, for a report."""
     actions: tuple[Action, ...] = ("fetch", "link", "staged", "keep")
-    numbers: dict[str, dict[str, int] | str] = {
-        action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions
-    }
-    return {**numbers, "derive": staging.derive}
+    return {action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions}
 
 
 def state_checks(staging: Staging, node: str) -> list[Check]:

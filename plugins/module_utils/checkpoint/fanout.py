@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from .decide import CONFIG
+from .config_edit import CONFIG
 from .manifest import File
 
 

@@ -41,7 +41,6 @@ class Request:
     phase: str
     node: str
     ceiling_percent: int
-    tp: int
     workers: int
     python_path: str
     limits: Limits
@@ -63,7 +62,6 @@ class Request:
             phase=options["phase"],
             node=options["node"] or "",
             ceiling_percent=options["disk_ceiling_percent"],
-            tp=options["tensor_parallel"],
             workers=options["workers"],
             python_path=options["python_path"],
             limits=Limits(
@@ -151,7 +149,7 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
-    return View(request, survey, decide(request.manifest, survey, request.tp), load_crc64(request.python_path))
+    return View(request, survey, decide(request.manifest, survey), load_crc64(request.python_path))
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -197,7 +195,6 @@ def stage(request: Request) -> Staged:
             staging=seen.staging,
             survey=seen.survey,
             sources=request.sources,
-            tp=request.tp,
             transfer=Transfer(
                 context=trust(request.ca_pem),
                 limits=request.limits,

@@ -35,6 +35,7 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "checksum_sources": {"type": "list", "elements": "str", "choices": list(KINDS), "default": list(KINDS)},
     "digest_lists": {"type": "list", "elements": "str", "default": []},
     "revision": {"type": "str"},
+    "tensor_parallel": {"type": "int", "default": 0},
 }
 
 PUBLISH_OPTIONS: dict[str, dict[str, Any]] = {
@@ -60,7 +61,6 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "choices": ["budget", "stage"], "default": "stage"},
     "node": {"type": "str"},
     "disk_ceiling_percent": {"type": "int", "default": 85},
-    "tensor_parallel": {"type": "int", "default": 0},
     "workers": {"type": "int", "default": 8},
     "stall_timeout_s": {"type": "int", "default": 300},
     "url_expiry_s": {"type": "int", "default": 86400},

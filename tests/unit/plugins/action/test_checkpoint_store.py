@@ -34,17 +34,24 @@ PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
-    - gb10.ring.checkpoint_plan: {store}
+    - gb10.ring.checkpoint_plan: {plan}
       register: planned
     - gb10.ring.checkpoint_stage: {stage}
       register: staged
+    - gb10.ring.checkpoint_config:
+        root: '{root}'
+        name: tiny
+        revision: '{{{{ planned.plan.revision }}}}'
+        planned: '{{{{ planned.config }}}}'
+        tensor_parallel: 3
+      register: config
     - gb10.ring.checkpoint_activate: {{root: '{root}', name: tiny, revision: '{{{{ planned.plan.revision }}}}'}}
       register: activated
-    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, verify: full}}
+    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, verify: full, tensor_parallel: 3}}
       register: looked
     - ansible.builtin.copy:
         dest: '{root}/result.json'
-        content: '{{{{ {{"stage": staged, "activate": activated, "info": looked}} | to_json }}}}'
+        content: '{{{{ {{"stage": staged, "config": config, "activate": activated, "info": looked}} | to_json }}}}'
         mode: '0600'
       check_mode: false
 """
@@ -146,10 +153,13 @@ def play(tmp_path, endpoint, *flags, **more):
         "root": str(tmp_path),
         "node": "n1",
         "disk_ceiling_percent": 100,
-        "tensor_parallel": 3,
         **more,
     }
-    return run(tmp_path, PLAY.format(store=json.dumps(store), stage=json.dumps(stage), root=tmp_path), *flags)
+    return run(
+        tmp_path,
+        PLAY.format(plan=json.dumps({**store, "tensor_parallel": 3}), stage=json.dumps(stage), root=tmp_path),
+        *flags,
+    )
 
 
 def run(tmp_path, text, *flags):
@@ -177,7 +187,9 @@ def test_from_bucket_to_verified_revision_in_four_steps(endpoint, tmp_path):
     assert [result["stage"]["changed"] for result in results] == [True, True, False, False]
     assert [result["activate"]["changed"] for result in results] == [True, True, False, False]
     assert results[0]["stage"]["diff"] == results[1]["stage"]["diff"]
-    assert "fetch, derive tp3" in results[0]["stage"]["diff"][0]["after"]
+    assert [result["config"]["changed"] for result in results] == [True, True, False, False]
+    assert [result["config"]["rule"] for result in results] == ["tp3"] * 4
+    assert results[0]["config"]["diff"] == results[1]["config"]["diff"]
     assert all(check["ok"] for check in results[3]["info"]["checks"] if check["severity"] == "error")
     current = tmp_path / "tiny/current"
     found = {path.relative_to(current).as_posix(): path.read_bytes() for path in current.rglob("*") if path.is_file()}

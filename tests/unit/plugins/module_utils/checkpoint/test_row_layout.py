@@ -218,7 +218,10 @@ WEIGHT, SCALE = "layers.1.engram.embed.weight", "layers.14.engram.embed.scale"
     [
         (lambda config, places, headers: places.pop(WEIGHT), [f"{INDEX}: no {WEIGHT}, which config.json needs"]),
         (lambda config, places, headers: places.clear(), [WEIGHT, SCALE]),
-        (lambda config, places, headers: headers.pop(SECOND), [f"{INDEX} puts Engram tables into {SECOND}, but there is no such file"]),
+        (
+            lambda config, places, headers: headers.pop(SECOND),
+            [f"{INDEX} puts Engram tables into {SECOND}, but there is no such file"],
+        ),
         (without_tensor(SECOND, WEIGHT), [f"{SECOND}: no tensor {WEIGHT}"]),
         (without_tensor(THIRD, "layers.14.engram.k_weight"), [f"{THIRD}: no tensor layers.14.engram.k_weight"]),
         (renamed_in(THIRD, SCALE, WEIGHT), [f"tensor {WEIGHT} is in {SECOND} and in {THIRD}", f"no tensor {SCALE}"]),
