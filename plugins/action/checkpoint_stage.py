@@ -177,7 +177,8 @@ def signed(options: dict[str, Any]) -> dict[str, str]:
     if not options["bucket"]:
         raise S3Error("option bucket is missing; phase stage needs it to sign addresses")
     settings = s3.Settings.from_options(options)
-    paths = [file.path for file in manifest.parse(options["plan"]).files]
+    left = set(options.get("sliced") or ())
+    paths = [file.path for file in manifest.parse(options["plan"]).files if file.path not in left]
     return s3.sign(s3.connect(settings.for_nodes), settings, paths, options["url_expiry_s"])
 
 

@@ -105,6 +105,17 @@ options:
   supersedes:
     description: Name of a revision whose unfinished staging is gone on with, because an object of it was replaced.
     type: str
+  sliced:
+    description:
+      - Paths of files that are not staged, because M(gb10.ring.engram_rows) brings slices of them into the revision, RV(gb10.ring.engram_rows#module:sliced).
+      - The revision cannot be activated before that.
+    type: list
+    elements: str
+    default: []
+  also_needed:
+    description: Bytes that the budget counts beside those of the files, as RV(gb10.ring.engram_rows#module:needed).
+    type: int
+    default: 0
   sources_file:
     description: Path of a file on the node with the presigned addresses. Filled in by the action plugin, deleted when read.
     type: path

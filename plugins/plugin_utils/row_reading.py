@@ -11,10 +11,10 @@ from typing import Any
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_layout, safetensors
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.hashing import hasher
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File, Manifest
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.objects import INDEX
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_plan import RowPlan, RowPlanError
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.runtime import find_crc
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.weight_index import (
-    INDEX,
     INDEX_LIMIT,
     WeightIndexError,
     engram_places,

@@ -17,6 +17,8 @@ from .journal import Begun
 from .manifest import File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
 
+#: What is wrong with a file of which the revision has a slice.
+SLICE = "a slice"
 #: keep: in the revision. staged: fetched by an earlier run that did not end. link: equal to a file of another revision.
 Action = Literal["keep", "staged", "link", "fetch"]
 
@@ -84,12 +86,13 @@ class Step:
 
 @dataclass(frozen=True)
 class Staging:
-    """Everything between what is and what is wanted."""
+    """Everything between what is and what is wanted. sliced: paths that are left for slices. unrecorded: whether the receipt has to be written."""
 
     manifest: Manifest
     steps: tuple[Step, ...]
     unrecorded: bool = False
     problems: tuple[str, ...] = ()
+    sliced: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -102,13 +105,18 @@ class Staging:
         return sum(step.file.size for step in self.of(action))
 
 
-def decide(manifest: Manifest, survey: Survey) -> Staging:
-    """The staging of this manifest on this node."""
-    return Staging(manifest, _steps(manifest, survey), survey.receipt is None, tuple(_problems(manifest, survey)))
+def decide(manifest: Manifest, survey: Survey, sliced: Iterable[str] = ()) -> Staging:
+    """The staging of this manifest on this node, of which the files in sliced are left for slices."""
+    left = tuple(sorted(sliced))
+    wanted = manifest.without(left)
+    receipt = survey.receipt
+    unrecorded = receipt is None or tuple(sorted(receipt.sliced)) != left
+    return Staging(wanted, _steps(wanted, survey), unrecorded, tuple(_problems(wanted, survey, left)), left)
 
 
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     wrong = wrong_files(survey.receipt, survey.present) if survey.receipt else {}
+    wrong |= dict.fromkeys(survey.receipt.sliced, SLICE) if survey.receipt else {}
     equal = _linkable(survey.others, survey.disk)
     steps = []
     for file in manifest.files:
@@ -137,7 +145,7 @@ def _linkable(others: Iterable[OtherRevision], disk: Disk) -> dict[tuple[int, st
     return equal
 
 
-def _problems(manifest: Manifest, survey: Survey) -> list[str]:
+def _problems(manifest: Manifest, survey: Survey, sliced: Iterable[str]) -> list[str]:
     if survey.problem:
         return [survey.problem]
     if survey.receipt is None:
@@ -147,11 +155,12 @@ def _problems(manifest: Manifest, survey: Survey) -> list[str]:
                 "(no receipt, no journal); move that directory away and run again"
             ]
         return []
-    if survey.receipt.contents() == frozenset((file.path, file.size, file.digest) for file in manifest.files):
-        return []
     have = {entry.path: (entry.size, entry.digest) for entry in survey.receipt.files}
     want = {file.path: (file.size, file.digest) for file in manifest.files}
-    differing = sorted(path for path in have.keys() | want.keys() if have.get(path) != want.get(path))
+    compared = (have.keys() | want.keys()) - {*sliced, *survey.receipt.sliced}
+    differing = sorted(path for path in compared if have.get(path) != want.get(path))
+    if not differing:
+        return []
     return [
         f"revision {manifest.revision} is already staged with other contents ({len(differing)} of {len(want)} files "
         f"differ: {_some(differing)}); a revision never changes: give the new state another name, or leave the name "
@@ -180,6 +189,7 @@ def plan_of(staging: Staging, where: str) -> Plan:
             before.append([*row, step.was])
         doing = f"link from {step.source.removesuffix('/' + step.file.path)}" if step.action == "link" else step.action
         after.append([*row, doing])
+    after += [[path, "", "", "left for a slice"] for path in staging.sliced]
     return Plan((Change(where, _table(before), _table(after), reason(staging)),))
 
 
@@ -196,6 +206,8 @@ def reason(staging: Staging) -> str:
         steps = staging.of(action)
         if steps:
             parts.append(f"{units.files(len(steps))} {words[action]} ({units.human(staging.size_of(action))})")
+    if staging.sliced:
+        parts.append(f"{units.files(len(staging.sliced))} left for slices")
     return ", ".join(parts)
 
 

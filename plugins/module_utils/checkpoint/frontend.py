@@ -13,7 +13,7 @@ from typing import Any
 
 from ..host import HostError, read_text, sync_directory
 from ..plan import Plan
-from . import manifest
+from . import manifest, row_place, row_survey
 from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
@@ -48,6 +48,8 @@ class Request:
     rate_limit: int = 0
     ca_pem: str = ""
     supersedes: str = ""
+    sliced: tuple[str, ...] = ()
+    also_needed: int = 0
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -56,6 +58,10 @@ class Request:
         if problems:
             raise manifest.ManifestError("; ".join(problems))
         wanted = manifest.parse(options["plan"])
+        sliced = tuple(options.get("sliced") or ())
+        unknown = sorted(set(sliced) - set(wanted.by_path()))
+        if unknown:
+            raise manifest.ManifestError(f"option sliced names {', '.join(unknown)}, which the plan does not have")
         return cls(
             manifest=wanted,
             layout=Layout(options["root"], wanted.name),
@@ -73,6 +79,8 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
+            sliced=sliced,
+            also_needed=options.get("also_needed") or 0,
             sources=read_sources(options["sources_file"]),
         )
 
@@ -114,7 +122,7 @@ class View:
         return self.plan().diff()
 
     def budget(self) -> Budget:
-        return budget(self.staging, self.survey, self.request.ceiling_percent)
+        return budget(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
 
     def checks(self) -> list[dict[str, Any]]:
         found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
@@ -149,7 +157,7 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
-    return View(request, survey, decide(request.manifest, survey), load_crc64(request.python_path))
+    return View(request, survey, decide(request.manifest, survey, request.sliced), load_crc64(request.python_path))
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -248,6 +256,8 @@ def activation_of(layout: Layout, revision: str) -> Activation:
     elif layout.current.exists():
         link = Link(foreign=True)
     receipt, problem = _receipt(layout, revision)
+    if receipt and receipt.sliced:
+        problem = problem or slices_problem(layout, receipt)
     return activation(
         str(layout.current),
         link,
@@ -255,6 +265,23 @@ def activation_of(layout: Layout, revision: str) -> Activation:
         receipt=receipt,
         found=tree(layout.revision(revision)),
         problem=problem,
+    )
+
+
+def slices_problem(layout: Layout, receipt: Receipt) -> str:
+    """Why the slices of a revision are not there, or an empty text."""
+    place = row_place.place_of(layout, receipt.revision, "shard")
+    state, problem = row_survey.read_state(place)
+    if problem:
+        return problem
+    held = {file.path: (file.size, file.mtime_ns) for file in state.files} if state else {}
+    stats = {path: row_survey.stat_of(place.target(path)) for path in receipt.sliced}
+    wrong = [path for path, stat in stats.items() if stat is None or held.get(path) != (stat.size, stat.mtime_ns)]
+    if not wrong:
+        return ""
+    return (
+        f"revisions/{receipt.revision} is to have slices of {', '.join(wrong)}, and nothing says that their rows are there; bring "
+        "them (gb10.ring.engram_rows with placement shard, or the playbook that stages the checkpoint)"
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..report.checks import Check
-from . import units
+from . import row_state, units
 from .budget import freed, listed, reclaimable
 from .config_edit import CONFIG
 from .decide import Survey
@@ -90,7 +90,8 @@ def _how(receipt: Receipt) -> str:
 
 
 def _extra(request: Request, survey: Survey, receipt: Receipt) -> Check:
-    extra = sorted(set(survey.present) - set(receipt.on_disk()))
+    slices = {*receipt.sliced, row_state.NAME} if receipt.sliced else set()
+    extra = sorted(set(survey.present) - set(receipt.on_disk()) - slices)
     return Check(
         id="checkpoint.extra",
         node=request.node,

@@ -56,13 +56,17 @@ class Derived:
 
 @dataclass(frozen=True)
 class Receipt:
-    """created: UTC, ISO 8601. files: as planned. derived: by path what stands in for a file, which no receipt says (config_edit)."""
+    """created: UTC, ISO 8601. files: as planned. derived: by path what stands in for a file, which no receipt says (config_edit).
+
+    sliced: paths of files that the revision has in slices, of which engram-local.json in it says what is there.
+    """
 
     name: str
     revision: str
     created: str
     files: tuple[Entry, ...]
     derived: Mapping[str, Derived] = field(default_factory=dict)
+    sliced: tuple[str, ...] = ()
 
     def on_disk(self) -> dict[str, Entry]:
         """Every file with the size and time it has on disk: those of the derived text where there is one."""
@@ -111,6 +115,7 @@ def parse(text: str, where: str) -> Receipt:
             revision=str(data["revision"]),
             created=str(data["created"]),
             files=tuple(_entry(item) for item in data["files"]),
+            sliced=tuple(str(path) for path in data.get("sliced", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReceiptError(

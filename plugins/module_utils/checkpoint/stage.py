@@ -15,9 +15,9 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..host import HostError, sync_directory, write_text
-from . import units
+from . import row_state, units
 from .answers import ChangedError, ExpiredError, MoveError, StoppedError
-from .decide import Staging, Step, Survey
+from .decide import SLICE, Staging, Step, Survey
 from .journal import Journal
 from .layout import Layout
 from .manifest import PARTIAL
@@ -203,6 +203,7 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         revision=job.staging.manifest.revision,
         created=old.created if old else datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         files=tuple(entries[file.path] for file in job.staging.manifest.files),
+        sliced=job.staging.sliced,
     )
     write_text(job.layout.receipt(receipt.revision), render(receipt))
     tidy(job.layout, receipt.revision)
@@ -223,6 +224,9 @@ def _recorded(receipt: Receipt | None) -> dict[str, Entry]:
 def _swap_in(job: Job) -> dict[str, Entry]:
     """Replace the files of an existing revision that had gone wrong, one rename each."""
     recorded = _recorded(job.survey.receipt)
+    if any(step.was == SLICE and step.action != "keep" for step in job.staging.steps):
+        # A whole file takes the place of a slice: what was said of slices is not true any more.
+        (job.revision / row_state.NAME).unlink(missing_ok=True)
     swapped = {}
     for step in job.staging.steps:
         path = step.file.path
