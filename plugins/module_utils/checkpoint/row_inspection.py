@@ -35,7 +35,7 @@ from .weight_index import WeightIndexError, engram_places
 
 def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
     """Checks and state. Raises ManifestError when an option cannot be, HostError when the disk cannot be read."""
-    problems = [name_problem(value) for value in (options["name"], options["revision"]) if value]
+    problems = [name_problem(options["name"]), name_problem(options["revision"]) if options["revision"] else ""]
     problems += range_problems(dict(options))
     if any(problems):
         raise ManifestError("; ".join(problem for problem in problems if problem))
