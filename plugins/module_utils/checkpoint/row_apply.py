@@ -26,7 +26,7 @@ from .journal import Journal
 from .mover import Mover, Transfer
 from .moving import Wanted
 from .parts import Done, Part
-from .piece import DamagedError
+from .piece import BUFFER, DamagedError
 from .progress import Meter, Reporter
 from .row_decide import CHECK, RowStaging, RowStep, dropped
 from .row_place import RowPlace
@@ -224,7 +224,9 @@ def _read_again(job: RowJob, journal: Journal) -> None:
                 opener=lambda _direct, partial=partial, size=size: row_second.Comparer(partial, size),  # type: ignore[misc]
             )
         )
-    failures = Mover(job.transfer, Unwritten(), meter).run(wanted).failures
+    # In parts of another size, so that what changes a byte at some place of an answer does not hit the same byte again.
+    transfer = replace(job.transfer, part_size=max(BUFFER, job.transfer.part_size // 3 // BUFFER * BUFFER))
+    failures = Mover(transfer, Unwritten(), meter).run(wanted).failures
     _count(job, meter)
     for step in job.moving():
         error = failures.get(step.target.path)
