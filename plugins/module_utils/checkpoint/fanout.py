@@ -64,7 +64,8 @@ def shareable(file: File) -> bool:
 def nodes_of(rows: Iterable[Mapping[str, Any]], files: Iterable[File]) -> tuple[Node, ...]:
     """The nodes in these rows, in order of rank. Raises FanoutError with everything that is wrong.
 
-    Each row has name, ring_rank, fabric_ports and lacking, which is None where nobody has looked: then all files are lacking.
+    Each row has name, ring_rank, fabric_ports and lacking, which is None where nobody has looked: then all files are lacking, and may
+    have slices.
     """
     every = frozenset(file.path for file in files)
     problems, nodes = [], []
@@ -72,8 +73,9 @@ def nodes_of(rows: Iterable[Mapping[str, Any]], files: Iterable[File]) -> tuple[
         name = str(row["name"])
         try:
             ends = tuple(End(port["address"], port["netdev"], port["subnet"]) for port in row["fabric_ports"])
-            lacks = every if row.get("lacking") is None else frozenset(row["lacking"])
-            nodes.append(Node(name, int(row["ring_rank"]), ends, lacks, frozenset(row.get("slices") or ())))
+            slices = frozenset(row.get("slices") or ())
+            lacks = every - slices if row.get("lacking") is None else frozenset(row["lacking"])
+            nodes.append(Node(name, int(row["ring_rank"]), ends, lacks, slices))
         except (KeyError, TypeError, ValueError):
             problems.append(name)
     if problems:

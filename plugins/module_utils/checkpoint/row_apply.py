@@ -149,6 +149,7 @@ def _kept(job: RowJob, step: RowStep, journal: Journal) -> tuple[tuple[Done, ...
     begun = job.survey.begun.get(step.target.path)
     if step.way == "resume" and begun:
         return begun.trusted, begun.doubtful
+    journal.begin(step.file, CHECK)  # what it said of a partial file before is over
     partial = job.place.partial(step.target.path)
     partial.unlink(missing_ok=True)
     found: list[Done] = []
@@ -161,7 +162,6 @@ def _kept(job: RowJob, step: RowStep, journal: Journal) -> tuple[tuple[Done, ...
                 sink.finish()
         else:
             found = row_measure.kept(old, runs, extents(step.target), job.crc)
-    journal.begin(step.file, CHECK)
     for done in found:
         journal.part(step.target.path, done)
     return tuple(found), ()

@@ -12,6 +12,7 @@ from typing import Any
 
 from ..report.checks import Check
 from . import spans, units
+from .objects import INDEX
 from .receipt import Stat
 from .row_layout import rows_string, tiling_problems
 from .row_plan import Placement
@@ -102,6 +103,8 @@ def _problems(wanted: Wanted, seen: Seen) -> list[str]:
     }
     found = [f"{NAME} says {name} {has}, expected {want}" for name, (has, want) in pairs.items() if has != want]
     found += [text for file in state.files for text in [_file_problem(file, seen)] if text]
+    if INDEX in state.digests and INDEX not in seen.found:
+        found.append(f"{INDEX} is missing")
     return found + [f"{key}: {what}" for key, what in sorted(seen.damaged.items())]
 
 

@@ -86,7 +86,7 @@ def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mappin
     if wanted.placement == "full":
         return row_info.Seen(model, sparse=_sparse(model), unused=unused)
     state, problem = read_state(place)
-    names = [file.path for file in state.files] if state else []
+    names = [*(file.path for file in state.files), INDEX] if state else []
     stats = {name: stat_of(place.target(name)) for name in names}
     again = options["verify"] == "full" and state is not None
     return row_info.Seen(

@@ -14,7 +14,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.ring.plugins.filter.engram_tiles import engram_tiles
 from ansible_collections.gb10.ring.plugins.modules import engram_info, engram_rows
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
-from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import SECOND
+from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,7 @@ def hole(directory):
         (lambda directory: (directory / SECOND).write_bytes(b"x"), "recorded", "has 1 bytes instead of"),
         (lambda directory: flip(directory, False), "recorded", "was modified since it was verified"),
         (lambda directory: flip(directory, True), "full", "digest crc64nvme:"),
+        (lambda directory: (directory / INDEX).unlink(), "recorded", f"{INDEX} is missing"),
         (hole, "recorded", "some of them are holes"),
         (lambda directory: (directory / "engram-local.json").write_text("{}"), "recorded", "was not written by gb10"),
     ],
