@@ -4,7 +4,7 @@
 """Engram rows on the lab: each node holds its rows and nothing else, and only what it lacks leaves the store.
 
 Runs inside the controller namespace of a freshly booted lab. The tests build on each other's lab, in file order. The whole matrix of
-ranks, rules, layouts and placements is in tests/unit/plugins/modules/test_engram_rows.py, on loopback.
+ranks, rules, layouts and placements is in tests/unit/plugins/modules/engram_rows, on loopback.
 """
 
 from __future__ import annotations
