@@ -81,10 +81,11 @@ def ranges_of(store, path):
 
 @LAYOUTS
 @pytest.mark.parametrize("rule", ["vllm", "sglang"])
-def test_with_whole_shards_it_says_what_the_engine_has_to_be_told(case, rule):
+@pytest.mark.parametrize("tp", [2, 3, 4])
+def test_with_whole_shards_it_says_what_the_engine_has_to_be_told(case, tp, rule):
     ranges = []
-    for rank in range(3):
-        result = case.run(case.root, case.rows(3, rank, rule, "full"))
+    for rank in range(tp):
+        result = case.run(case.root, case.rows(tp, rank, rule, "full"))
         assert not result["changed"] and case.store.seen == []
         told = result["environment"]
         assert told.get("DSV41_ENGRAM_DISK", "1") == "1" and "DSV41_ENGRAM_DIR" not in told

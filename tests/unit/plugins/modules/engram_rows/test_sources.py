@@ -11,10 +11,11 @@ import shutil
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_plan, row_second
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.source import Source
 from ansible_collections.gb10.ring.plugins.modules import engram_rows
 from ansible_collections.gb10.ring.tests.lab import engram_reader
-from ansible_collections.gb10.ring.tests.unit.fixtures import row_process
-from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND
+from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, row_process
+from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND, THIRD
 from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import flip_at
 from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import (
     WITHOUT,
@@ -131,6 +132,27 @@ def test_a_damaged_whole_shard_is_left_for_the_store(case):
         (damaged / target["path"]).write_bytes(body)
     result = case.run(case.root, rows, chunked=True, whole_directories=[str(damaged)], **WITHOUT)
     assert result["moved"]["s3_bytes"] > 0
+    assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
+
+
+def test_rows_come_from_a_neighbour_with_whole_shards_first(case):
+    rows = case.rows()
+    with object_server.serving(**case.small.files) as neighbour:
+        peers = {path: [Source(neighbour.url(path), "peer", 60.0)] for path in (SECOND, THIRD)}
+        sources = {path: (*peers.get(path, ()), *own) for path, own in case.store.sources().items()}
+        plan = row_process.plan_of(case.store)
+        result = call(case.capsys, row_process.arguments(plan, rows, case.root, sources))
+    assert {path for path, _headers in case.store.seen} == {INDEX}
+    assert result["moved"]["peer_bytes"] > 0
+    assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
+
+
+def test_a_neighbour_that_has_none_is_left_for_the_store(case):
+    rows = case.rows()
+    with object_server.serving() as neighbour:
+        sources = {path: (Source(neighbour.url(path), "peer"), *own) for path, own in case.store.sources().items()}
+        plan = row_process.plan_of(case.store)
+        assert call(case.capsys, row_process.arguments(plan, rows, case.root, sources))["changed"]
     assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
 
 
