@@ -16,7 +16,7 @@ from ansible_collections.gb10.ring.plugins.modules import engram_rows
 from ansible_collections.gb10.ring.tests.lab import engram_reader
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, row_process
 from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND, THIRD
-from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import flip_at
+from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import expired, flip_at
 from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import (
     WITHOUT,
     call,
@@ -213,6 +213,20 @@ def test_an_object_that_was_replaced_is_not_mixed(case):
     case.store.etags[SECOND] = '"another"'
     result = call(case.capsys, row_process.arguments(plan, rows, case.root, case.store.sources(), **WITHOUT))
     assert result["replaced"] == [SECOND] and not (case.root / "tiny/engram/engram-local.json").exists()
+
+
+def test_with_new_addresses_it_goes_on_where_the_old_ones_expired(case):
+    rows = case.rows()
+    case.store.faults[SECOND] = [expired] * 9
+    result = case.run(case.root, rows, **WITHOUT)
+    assert result["expired"] == [SECOND] and "url_expiry_s" in result["reason"]
+    assert not (case.root / "tiny/engram/engram-local.json").exists()
+    case.store.faults[SECOND] = []
+    case.store.seen.clear()
+    again = case.run(case.root, rows, **WITHOUT)
+    assert again["changed"] and not again.get("expired")
+    assert {path for path, _headers in case.store.seen} <= {SECOND, INDEX}
+    assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
 
 
 def test_a_record_of_somebody_else_is_left_alone(case):
