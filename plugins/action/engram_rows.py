@@ -31,9 +31,10 @@ class ActionModule(checkpoint_stage.ActionModule):
         rows = row_reading.row_plan(s3.connect(settings), settings, planned, wanted)
         return {**options, "rows": rows.to_dict(), "plan": needed(planned, rows)}
 
-    def _progress_file(self, options: dict[str, Any]) -> Path:
+    def _signs(self, options: dict[str, Any]) -> tuple[Path, Path]:
         plan = options["plan"]
-        return place_of(Layout(options["root"], plan["name"]), plan["revision"], "full").progress
+        place = place_of(Layout(options["root"], plan["name"]), plan["revision"], "full")
+        return place.lease, place.progress
 
 
 def needed(planned: manifest.Manifest, rows: Any) -> dict[str, Any]:

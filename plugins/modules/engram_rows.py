@@ -133,6 +133,12 @@ options:
       - Other nodes' web servers that have whole shards, by path of the shard. They are asked before the object store, in their order.
       - Each has C(url) and C(patience_s), as for M(gb10.ring.checkpoint_stage).
     type: dict
+  lease_s:
+    description:
+      - Seconds after which the module ends when the controller has not touched its lease, a file beside the staging directory.
+      - V(0) for a module whose result the controller waits for. Filled in by the action plugin.
+    type: int
+    default: 0
   rows:
     description: Which bytes of which shards the rank needs. Filled in by the action plugin.
     type: dict

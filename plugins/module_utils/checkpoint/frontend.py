@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ from .progress import Meter
 from .rate import Bucket
 from .receipt import Receipt, ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
-from .source import Source, SourceError
+from .source import Source, SourceError, forget_unread
 from .source import parse as parse_sources
 from .stage import Job, NeedsControllerError, adopt, apply, locked
 from .stage import tidy as remove_staging
 from .survey import look, read_receipt, tree
+from .watch import Lease, Sign, Stop, Watch, unread
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,7 @@ class Request:
     supersedes: str = ""
     sliced: tuple[str, ...] = ()
     also_needed: int = 0
+    lease_s: int = 0
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -81,6 +85,7 @@ class Request:
             supersedes=options["supersedes"] or "",
             sliced=sliced,
             also_needed=options.get("also_needed") or 0,
+            lease_s=options.get("lease_s") or 0,
             sources=read_sources(options["sources_file"]),
         )
 
@@ -91,6 +96,7 @@ def read_sources(path: str | None) -> dict[str, tuple[Source, ...]]:
         return {}
     text = read_text(Path(path))
     Path(path).unlink(missing_ok=True)
+    forget_unread(Path(path).parent, time.time())
     try:
         return parse_sources(text or "")
     except SourceError as error:
@@ -157,7 +163,10 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
-    return View(request, survey, decide(request.manifest, survey, request.sliced), load_crc64(request.python_path))
+    staging = decide(request.manifest, survey, request.sliced)
+    # awscrt is megabytes of a library: nothing for a run that finds everything in place.
+    crc = load_crc64(request.python_path) if staging.of("fetch") else None
+    return View(request, survey, staging, crc)
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -197,6 +206,7 @@ def stage(request: Request) -> Staged:
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
+        stop = Stop()
         meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
         job = Job(
             layout=request.layout,
@@ -210,14 +220,29 @@ def stage(request: Request) -> Staged:
                 part_size=request.part_size,
                 bucket=Bucket(request.rate_limit),
                 crc=seen.crc,
+                stop=stop,
             ),
             meter=meter,
         )
         try:
-            apply(job)
+            with watched(request.layout.lease(request.manifest.revision), request.lease_s, stop):
+                apply(job)
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
     return Staged(seen, meter.numbers())
+
+
+@contextlib.contextmanager
+def watched(path: Path, lease_s: int, stop: Stop) -> Iterator[None]:
+    """Stop what is done in this block when the controller is gone. path: of the lease, where there is one."""
+    signs: list[Sign] = [unread]
+    try:
+        if lease_s:
+            signs.append(Lease(path, lease_s))
+        with Watch(stop, signs):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def tidy(request: Request) -> None:

@@ -75,6 +75,7 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "sliced": {"type": "list", "elements": "str", "default": []},
     "also_needed": {"type": "int", "default": 0},
     "replaced_ok": {"type": "bool", "default": False},
+    "lease_s": {"type": "int", "default": 0},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
 }
@@ -102,6 +103,7 @@ ENGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     "rate_limit": {"type": "int", "default": 0},
     "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
     "peers": {"type": "dict", "no_log": True},
+    "lease_s": {"type": "int", "default": 0},
     "rows": {"type": "dict"},
     "sources_file": {"type": "path"},
     "ca_pem": {"type": "str"},
@@ -155,6 +157,7 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "read_timeout_s": (1, 3600),
         "part_mib": (8, 64),
         "rate_limit": (0, 1 << 40),
+        "lease_s": (0, 3600),
         "port": (1024, 65535),
         "patience_s": (0, 604800),
         "idle_s": (10, 86400),

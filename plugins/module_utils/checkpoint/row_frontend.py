@@ -12,7 +12,7 @@ from typing import Any
 from ..host import HostError
 from ..plan import Plan
 from . import row_apply, row_plan, row_survey
-from .frontend import read_sources, trust
+from .frontend import read_sources, trust, watched
 from .layout import Layout
 from .manifest import File, Manifest, ManifestError
 from .manifest import parse as parse_manifest
@@ -30,6 +30,7 @@ from .runtime import Crc, install_wheel, load_crc64, machine
 from .source import Source
 from .stage import NeedsControllerError, locked
 from .survey import disk_of
+from .watch import Stop
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,9 @@ def view(request: Request) -> View:
     files = request.files
     survey = row_survey.look(request.place, list(files.values()), request.options["whole_directories"])
     staging = decide(request.rows, request.manifest.revision, files, survey)
-    return View(request, survey, staging, load_crc64(request.options["python_path"]))
+    # awscrt is megabytes of a library: nothing for a run that finds everything in place.
+    crc = load_crc64(request.options["python_path"]) if staging.moves else None
+    return View(request, survey, staging, crc)
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -193,14 +196,16 @@ def bring(request: Request) -> Brought:
                 "awscrt cannot be imported, which the checksums of rows need; run the task through its action plugin"
             )
         meter = Meter(seen.staging.fetch_bytes, summary(seen.staging)["fetch"]["files"])
+        stop = Stop()
         try:
-            row_apply.apply(_job(request, seen, meter))
+            with watched(request.place.lease, request.options.get("lease_s") or 0, stop):
+                row_apply.apply(_job(request, seen, meter, stop))
         except NeedsControllerError as needs:
             return Brought(seen, meter.numbers(), needs)
     return Brought(seen, meter.numbers())
 
 
-def _job(request: Request, seen: View, meter: Meter) -> row_apply.RowJob:
+def _job(request: Request, seen: View, meter: Meter, stop: Stop) -> row_apply.RowJob:
     options = request.options
     return row_apply.RowJob(
         place=request.place,
@@ -221,6 +226,7 @@ def _job(request: Request, seen: View, meter: Meter) -> row_apply.RowJob:
             part_size=options["part_mib"] << 20,
             bucket=Bucket(options["rate_limit"]),
             crc=seen.crc,
+            stop=stop,
         ),
         meter=meter,
     )

@@ -33,6 +33,10 @@ class RowPlace:
         return self.layout.stagings / ".engram.journal"
 
     @property
+    def lease(self) -> Path:
+        return self.layout.stagings / ".engram.lease"
+
+    @property
     def progress(self) -> Path:
         return self.layout.stagings / ".engram.progress"
 

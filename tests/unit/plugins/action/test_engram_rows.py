@@ -101,7 +101,7 @@ def test_the_node_gets_its_rows_addresses_of_what_it_needs_and_no_credentials(cl
     assert (rows.rank, rows.tp, rows.rule, rows.placement) == (1, 3, "vllm", "directory")
     assert [target.path for target in rows.targets] == [SECOND, THIRD]
     assert set(manifest.parse(second["plan"]).by_path()) == {SECOND, THIRD, INDEX}
-    assert set(source.parse(action.texts["/tmp/node/sources.json"])) == {SECOND, THIRD, INDEX}
+    assert set(source.parse(action.texts[f"/tmp/node/{source.FILE}"])) == {SECOND, THIRD, INDEX}
     assert second["node"] == "spark2" and "sources_file" not in first
     assert not {*SECRETS, "bucket", "endpoint_url", "peers", "progress"} & set(second)
     assert "very-secret" not in str(action.texts) and "X-Amz" not in str(action.calls)
