@@ -73,7 +73,7 @@ def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowS
     steps = tuple(_step(target, files[target.path], survey, plan) for target in plan.targets)
     state = survey.here.state
     record = differs(plan, state, revision) or ("its files change" if any(step.way != "keep" for step in steps) else "")
-    problems = [survey.problem] if survey.problem else []
+    problems = [survey.problem, *_foreign(plan, survey)]
     return RowStaging(
         plan,
         revision,
@@ -81,8 +81,23 @@ def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowS
         _index(plan, files, survey),
         record,
         stale(plan, state),
-        tuple(problem for problem in problems),
+        tuple(problem for problem in problems if problem),
     )
+
+
+def _foreign(plan: RowPlan, survey: RowSurvey) -> list[str]:
+    """Files in a directory that somebody named, under the names of slices, that are none of ours: they may be somebody's only copy."""
+    if plan.placement != "directory" or survey.problem:
+        return []
+    state = survey.here.state
+    ours = {*survey.begun, *(file.path for file in (state.files if state else ()))}
+    found = [target.path for target in plan.targets if target.path in survey.here.found and target.path not in ours]
+    if not found:
+        return []
+    return [
+        f"{', '.join(found)} in {survey.here.directory} were not brought by gb10.ring and would be replaced; name another directory "
+        "(checkpoint_engram_directory), or move them away. Whole shards are used from checkpoint_engram_whole_directories"
+    ]
 
 
 def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File | None:

@@ -131,7 +131,7 @@ def test_a_damaged_whole_shard_is_left_for_the_store(case):
         body[extent["source_offset"]] ^= 1
         (damaged / target["path"]).write_bytes(body)
     result = case.run(case.root, rows, chunked=True, whole_directories=[str(damaged)], **WITHOUT)
-    assert result["moved"]["s3_bytes"] > 0
+    assert result["moved"]["s3_bytes"] > 0, result
     assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
 
 
@@ -227,6 +227,14 @@ def test_with_new_addresses_it_goes_on_where_the_old_ones_expired(case):
     assert again["changed"] and not again.get("expired")
     assert {path for path, _headers in case.store.seen} <= {SECOND, INDEX}
     assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
+
+
+def test_shards_in_a_directory_that_somebody_named_are_not_replaced(case):
+    place = case.root / "models"
+    shutil.copytree(case.whole, place)
+    result = case.run(case.root, case.rows(), directory=str(place))
+    assert result["failed"] and f"{SECOND}, {THIRD} in {place} were not brought by gb10.ring" in result["msg"]
+    assert (place / SECOND).read_bytes() == case.small.files[SECOND] and case.store.seen == []
 
 
 def test_a_record_of_somebody_else_is_left_alone(case):
