@@ -198,17 +198,21 @@ def test_options(node, tp, name, text):
 def test_a_crash_between_any_two_writes_is_resumed(node, monkeypatch):
     """Each write of the edit and of its undoing is the last one that happens; the next run goes on from there."""
     write = host.write_text
+
+    def ends_after(count):
+        done = []
+
+        def limited(path, *rest, **more):
+            if len(done) == count:
+                raise HostError("killed")
+            done.append(path)
+            write(path, *rest, **more)
+
+        return limited
+
     for tp, wanted in ((3, PADDED), (6, None), (0, ORIGINAL)):
         for survive in range(4):
-            done = []
-
-            def limited(path, *rest, done=done, survive=survive, **more):
-                if len(done) == survive:
-                    raise HostError("killed")
-                done.append(path)
-                write(path, *rest, **more)
-
-            monkeypatch.setattr(config_machine, "write_text", limited)
+            monkeypatch.setattr(config_machine, "write_text", ends_after(survive))
             node.fit(tp)
             monkeypatch.setattr(config_machine, "write_text", write)
             assert node.wrong() == {}, (tp, survive)

@@ -155,24 +155,23 @@ def quick(monkeypatch):
 def test_a_run_that_ends_at_any_step(capsys, monkeypatch, tiny, tmp_path, before):
     small, whole = tiny
     last, ended = -1, True
+
+    def go(store, root, rows, ends=SystemExit):
+        plan = row_process.plan_of(store, chunked=False)
+        return call(row_process.arguments(plan, rows, root, store.sources(), **OPTIONS), capsys, ends)
+
     while ended:
         last += 1
         root, rows = tmp_path / str(last), rows_of(small, 2, 1)
         with object_server.serving(**small.files) as store:
-            plan = row_process.plan_of(store, chunked=False)
-
-            def go(rows, ends=SystemExit, plan=plan, root=root, store=store):
-                given = row_process.arguments(plan, rows, root, store.sources(), **OPTIONS)
-                return call(given, capsys, ends)
-
             if before:
-                assert go(rows_of(small, *before))["changed"]
+                assert go(store, root, rows_of(small, *before))["changed"]
             with monkeypatch.context() as patched:
                 steps = Steps(patched, last)
-                go(rows, (SystemExit, Killed))
+                go(store, root, rows, (SystemExit, Killed))
                 ended = steps.left < 0
             assert sound(root, whole)
-            assert not go(rows).get("failed")
+            assert not go(store, root, rows).get("failed")
             assert engram_reader.problems(root / "tiny/engram", whole) == []
             assert sorted(path.name for path in (root / "tiny/engram").iterdir()) == sorted(
                 [INDEX, "engram-local.json", *(target["path"] for target in rows["targets"])]
