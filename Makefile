@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test molecule shapes bench-stage \
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test molecule shapes bench-stage engram \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults staging host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity lab-test faults staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -81,6 +81,10 @@ host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot
 
 guard-test: lab-base ## The memory guard as a service: a prefill, runaways that stop the group, the way back, nothing left of it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_guard.py
+
+engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, a flipped bit, the NVFP4 layout (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engram.py; \
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_config.py
 
 fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe changes, the ladder, the cables
 	trap '$(TEST_LAB) down' EXIT; \

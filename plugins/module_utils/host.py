@@ -63,8 +63,11 @@ def read_text(path: str | Path) -> str | None:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
-def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
-    """Replace the file atomically (temporary file beside it, fsync, rename); parents are made. Raises HostError."""
+def write_text(path: str | Path, text: str, mode: int = 0o644, mtime_ns: int | None = None) -> None:
+    """Replace the file atomically (temporary file beside it, fsync, rename); parents are made. Raises HostError.
+
+    mtime_ns: modification time that it gets, in ns; the present one unless given.
+    """
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -74,6 +77,8 @@ def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
                 os.fchmod(handle.fileno(), mode)
                 handle.write(text)
                 handle.flush()
+                if mtime_ns is not None:
+                    os.utime(handle.fileno(), ns=(mtime_ns, mtime_ns))
                 os.fsync(handle.fileno())
             os.replace(name, target)
         except BaseException:

@@ -64,6 +64,12 @@ def test_config_json_has_the_heads_and_groups_of_three_ranks_and_nothing_else_ch
     assert config == original
 
 
+def test_the_original_config_json_is_kept_under_its_digest(host, source):
+    kept = host.check_output(f"find {ROOT}/config -type f | sort | xargs sha256sum").splitlines()
+    originals = {line.split(None, 1)[0]: line.split(None, 1)[1] for line in kept if "/originals/" in line}
+    assert originals == {source["config.json"]: f"{ROOT}/config/originals/{source['config.json']}.json"}
+
+
 def test_current_is_a_relative_link_to_a_complete_revision(host):
     link = host.file(f"{ROOT}/current")
     assert link.is_symlink
