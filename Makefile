@@ -60,7 +60,7 @@ sanity: setup ## ansible-test sanity
 	tools/sanity $(CURDIR)/.cache/sanity
 
 unit: setup ## Unit tests: pure tables, modules on file trees, loopback servers
-	pytest -q tests/unit
+	pytest -q -n auto --dist worksteal tests/unit
 
 lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by side
 	pytest -q tests/lab/test_lab.py tests/lab/test_leftovers.py
