@@ -30,7 +30,7 @@ class Client:
     def __init__(self, objects, etags):
         self.objects, self.etags, self.asked = objects, etags, []
 
-    def get_object(self, Key, Range, IfMatch, Bucket):  # noqa: N803
+    def get_object(self, Key, Range, IfMatch, Bucket):  # noqa: N803 - boto3 names its parameters like this
         assert Bucket == "models"
         path = Key.removeprefix("org/tiny/")
         first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", Range).groups())
@@ -39,7 +39,7 @@ class Client:
             raise ClientError({"Error": {"Code": "PreconditionFailed"}}, "GetObject")
         return {"Body": io.BytesIO(self.objects[path][first : last + 1])}
 
-    def generate_presigned_url(self, _method, Params, ExpiresIn):  # noqa: N803
+    def generate_presigned_url(self, _method, Params, ExpiresIn):  # noqa: N803 - boto3 names its parameters like this
         return f"http://store/{Params['Key']}?X-Amz-Expires={ExpiresIn}&X-Amz-Signature=signed"
 
 
