@@ -172,8 +172,8 @@ def _second(job: RowJob, step: RowStep, parts: tuple[Part, ...]) -> Wanted:
 def _refuse_whole(job: RowJob, failures: Mapping[str, MoveError]) -> None:
     """Raises HostError when the rows that differ may be from a file of this node, which the next run would take them from again."""
     texts = [
-        f"{path}: {error}. They came from {', '.join(map(str, job.survey.wholes[path]))}, which is not the object in the store: delete "
-        "it, or leave its directory out of checkpoint_engram_whole_directories, and run again"
+        f"{path}: {error}. They came from {', '.join(map(str, job.survey.wholes[path]))}. Run again; if it stays so, that file is not "
+        "the object in the store: delete it, or leave its directory out of checkpoint_engram_whole_directories"
         for path, error in sorted(failures.items())
         if job.survey.wholes.get(path)
     ]

@@ -165,3 +165,48 @@ def test_a_plan_without_the_index_is_named(client, plan):
     files = [file for file in manifest.parse(plan).files if file.path != INDEX]
     result = Action({"plan": manifest.make("tiny", "", files).to_dict()}).go()
     assert f"the checkpoint has no {INDEX}; name it in files (checkpoint_files)" in result["msg"]
+
+
+# --- the plan of the phase budget -------------------------------------------------------------------------------------
+
+
+def budgeted(plan, **more):
+    result = Action({"plan": plan, "phase": "budget", "placement": "shard", **more}, [{"changed": False}]).go()
+    assert row_plan.from_dict(result["rows"]).placement == "shard"
+    return result["rows"]
+
+
+def staged(plan, rows, **more):
+    action = Action({"plan": plan, "rows": rows, "placement": "shard", **more}, [{"changed": False}])
+    assert "rows" not in action.go()
+    return action.calls[0]["rows"]
+
+
+def test_the_store_is_asked_once_for_what_rows_follow_from(client, plan):
+    rows = budgeted(plan)
+    assert [path for path, _first, _end in client.asked].count(INDEX) == 1
+    client.asked.clear()
+    given = staged(plan, rows)
+    assert client.asked == [] and given == {name: value for name, value in rows.items() if name != "made_of"}
+
+
+@pytest.mark.parametrize("path", ["config.json", INDEX, SECOND])
+def test_it_is_asked_again_when_a_file_is_another_one(client, plan, path):
+    rows = budgeted(plan)
+    rows["made_of"][path] = "another"
+    client.asked.clear()
+    staged(plan, rows)
+    assert INDEX in {path for path, _first, _end in client.asked}
+
+
+@pytest.mark.parametrize("more", [{"rank": 2}, {"tensor_parallel": 4}, {"rule": "sglang"}, {"placement": "directory"}])
+def test_it_is_asked_again_for_other_rows(client, plan, more):
+    rows = budgeted(plan)
+    client.asked.clear()
+    given = staged(plan, rows, **more)
+    assert INDEX in {path for path, _first, _end in client.asked}
+    assert given != {name: value for name, value in rows.items() if name != "made_of"}
+
+
+def test_rows_that_are_no_plan_are_planned(client, plan):
+    assert staged(plan, {"targets": "?"})["rank"] == 1
