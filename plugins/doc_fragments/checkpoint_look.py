@@ -10,14 +10,6 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options:
-  root:
-    description: Directory of all checkpoints on the node.
-    type: path
-    default: /var/lib/gb10-ring/checkpoints
-  name:
-    description: Name of the checkpoint.
-    type: str
-    required: true
   node:
     description: Inventory name of this node, which the checks carry.
     type: str

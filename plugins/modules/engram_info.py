@@ -16,6 +16,7 @@ description:
   - Allocated blocks are compared too. With O(verify=full) every row is held to the digest that was recorded of it.
   - Does not fail on a failed check. P(gb10.ring.engram_tiles#filter) judges the rows of all nodes together.
 extends_documentation_fragment:
+  - gb10.ring.checkpoint_place
   - gb10.ring.checkpoint_look
   - gb10.ring.engram_rank
 options:

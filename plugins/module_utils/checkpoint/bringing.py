@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..host import HostError, read_text
 from .manifest import ManifestError
@@ -70,18 +70,31 @@ class How:
         )
 
 
-class Look(ABC):
-    """What a node holds and what has to happen."""
-
-    REFUSES_IN_CHECK_MODE: ClassVar[bool] = True
-
+class _WithHow(Protocol):
     @property
-    @abstractmethod
     def how(self) -> How: ...
 
+
+class _Change(Protocol):
     @property
-    @abstractmethod
     def changed(self) -> bool: ...
+
+
+_Asked = TypeVar("_Asked", bound=_WithHow)
+_Seen = TypeVar("_Seen")
+_Step = TypeVar("_Step", bound=_Change)
+
+
+@dataclass(frozen=True)
+class Look(ABC, Generic[_Asked, _Seen, _Step]):
+    """What a node holds and what has to happen."""
+
+    request: _Asked
+    survey: _Seen
+    staging: _Step
+    crc: Crc | None
+
+    REFUSES_IN_CHECK_MODE: ClassVar[bool] = True
 
     @property
     @abstractmethod
@@ -118,7 +131,7 @@ class Look(ABC):
             return True
         if not wheel:
             return False
-        path = self.how.python_path
+        path = self.request.how.python_path
         install_wheel(wheel, path)
         if load_crc64(path) is None:
             raise HostError(
@@ -132,7 +145,7 @@ class Look(ABC):
 class Brought:
     """What was found to be done and what it took. needs: set when the controller has to help before it can be finished."""
 
-    seen: Look
+    seen: Look[Any, Any, Any]
     moved: Mapping[str, float]
     needs: NeedsControllerError | None = None
 
@@ -148,7 +161,7 @@ class Work(Generic[_Request]):
     """One module's own part. read: its options. tidy: remove what a run that was killed at its very end left."""
 
     read: Callable[[Mapping[str, Any]], _Request]
-    look: Callable[[_Request], Look]
+    look: Callable[[_Request], Look[Any, Any, Any]]
     bring: Callable[[_Request], Brought]
     tidy: Callable[[_Request], None]
 
@@ -170,8 +183,8 @@ def _outcome(module: Module, work: Work[_Request]) -> dict[str, Any]:
     if seen.REFUSES_IN_CHECK_MODE or not module.check_mode:
         seen.refuse()
     if module.check_mode:
-        return {"changed": seen.changed, "diff": seen.diff(), **found}
-    if not seen.changed:
+        return {"changed": seen.staging.changed, "diff": seen.diff(), **found}
+    if not seen.staging.changed:
         work.tidy(request)
         return {"changed": False, "diff": seen.diff(), **found}
     if seen.needs_sources or not seen.ready(module.params["wheel"]):

@@ -20,7 +20,7 @@ from .layout import Layout
 from .options import range_problems
 from .progress import Meter
 from .receipt import Receipt, ReceiptError
-from .runtime import AWSCRT, Crc, load_crc64
+from .runtime import AWSCRT, load_crc64
 from .source import Source
 from .stage import Job, adopt, apply, locked
 from .stage import tidy as remove_staging
@@ -67,22 +67,8 @@ class Request:
         )
 
 
-@dataclass(frozen=True)
-class View(Look):
+class View(Look[Request, Survey, Staging]):
     """What this node holds and what has to happen."""
-
-    request: Request
-    survey: Survey
-    staging: Staging
-    crc: Crc | None
-
-    @property
-    def how(self) -> How:
-        return self.request.how
-
-    @property
-    def changed(self) -> bool:
-        return self.staging.changed
 
     @property
     def needs_runtime(self) -> bool:

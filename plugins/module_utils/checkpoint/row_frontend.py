@@ -24,7 +24,7 @@ from .row_layout import rows_string
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlan
 from .row_survey import RowSurvey
-from .runtime import Crc, load_crc64
+from .runtime import load_crc64
 from .source import Source
 from .stage import locked
 from .survey import disk_of
@@ -80,25 +80,11 @@ def needed_paths(rows: RowPlan) -> list[str]:
     return [*(target.path for target in rows.targets), *([rows.index_path] if rows.index_path else [])]
 
 
-@dataclass(frozen=True)
-class View(Look):
+class View(Look[Request, RowSurvey, RowStaging]):
     """What this node holds and what has to happen."""
 
     # The revision that slices lie in is not there yet.
     REFUSES_IN_CHECK_MODE = False
-
-    request: Request
-    survey: RowSurvey
-    staging: RowStaging
-    crc: Crc | None
-
-    @property
-    def how(self) -> How:
-        return self.request.how
-
-    @property
-    def changed(self) -> bool:
-        return self.staging.changed
 
     @property
     def needs_runtime(self) -> bool:
