@@ -24,6 +24,7 @@ from .moving import Wanted
 from .parts import Done, Part
 from .piece import BUFFER, DamagedError
 from .progress import Meter, SecondMeter
+from .rate import Bucket
 from .row_decide import CHECK, RowStep
 from .row_job import RowJob, extents, refuse
 from .sink import Sink
@@ -111,7 +112,8 @@ def _without_whole(
     wanted = [each for step in steps for each in [_rest(job, step)] if each.sources or not each.keep]
     if not wanted:
         return dict(left)
-    found = Mover(job.transfer, Proofs(), Meter()).run(wanted)
+    # Reading the disk takes nothing of what rate_limit is for, the network.
+    found = Mover(replace(job.transfer, bucket=Bucket()), Proofs(), Meter()).run(wanted)
     proved = {
         each.file.path
         for each in wanted

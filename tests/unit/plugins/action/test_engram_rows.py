@@ -107,6 +107,14 @@ def test_the_node_gets_its_rows_addresses_of_what_it_needs_and_no_credentials(cl
     assert "very-secret" not in str(action.texts) and "X-Amz" not in str(action.calls)
 
 
+def test_addresses_that_expire_in_the_second_reading_are_signed_anew(client, plan):
+    """Nothing came for the first time in that round, but it got on."""
+    moved = {"s3_bytes": 0, "second_bytes": 7, "seconds": 1.0}
+    answers = [NEEDS, {"changed": True, "expired": [SECOND], "reason": "expired", "moved": moved}, DONE]
+    result = Action({"plan": plan, "placement": "shard"}, answers).go()
+    assert not result.get("failed") and result["moved"]["second_bytes"] == 7 and result["moved"]["s3_bytes"] == 5
+
+
 def test_only_headers_of_shards_are_read(client, small, plan):
     Action({"plan": plan, "placement": "shard"}, [{"changed": False}]).go()
     of_shards = [(path, first, end) for path, first, end in client.asked if path.endswith(".safetensors")]
