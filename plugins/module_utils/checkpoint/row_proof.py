@@ -87,18 +87,22 @@ def prove(job: RowJob, journal: Journal, kept: Mapping[str, Kept], stored: Mappi
     left = {}
     for step in job.moving():
         path = step.target.path
-        parts = unproved(extents(step.target), kept[path], stored[path])
-        if parts and job.verify_share and not step.file.chunks:
+        parts = unproved(extents(step.target), kept[path], stored[path], bool(step.file.chunks))
+        if parts and job.verify_share:
             left[path] = parts
     if left:
         _read_again(job, journal, _without_whole(job, left, stored))
 
 
-def unproved(wanted: Iterable[Part], kept: Kept, stored: Iterable[Done]) -> tuple[Part, ...]:
-    """Of the bytes that are wanted those that came since the last proof. stored: what is in the file now."""
+def unproved(wanted: Iterable[Part], kept: Kept, stored: Iterable[Done], published: bool) -> tuple[Part, ...]:
+    """Of the bytes that are wanted those that came since the last proof. stored: what is in the file now.
+
+    published: whether there are checksums of chunks, to which everything that came in this run was held.
+    """
     known = {*kept.trusted, *kept.doubtful}
     fresh = [done.part for done in stored if done not in known]
-    return without(wanted, without(kept.proved, fresh))
+    proved = [*kept.proved, *fresh] if published else without(kept.proved, fresh)
+    return without(wanted, proved)
 
 
 # --- by the whole object's checksum -----------------------------------------------------------------------------------

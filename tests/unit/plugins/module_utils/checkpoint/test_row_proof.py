@@ -28,7 +28,20 @@ A, B, C = Done(Part(0, 10), 1), Done(Part(20, 5), 2), Done(Part(25, 5), 3)
     ],
 )
 def test_what_is_still_to_be_proved(kept, stored, left):
-    assert unproved(WANTED, kept, stored) == left
+    assert unproved(WANTED, kept, stored, published=False) == left
+
+
+@pytest.mark.parametrize(
+    ("kept", "left"),
+    [
+        (Kept(), ()),
+        (Kept((A, B), (), (A.part, B.part)), ()),
+        # of a run that was killed before checksums were published
+        (Kept((A,)), (A.part,)),
+    ],
+)
+def test_published_checksums_prove_what_came_under_them(kept, left):
+    assert unproved(WANTED, kept, (A, B, C), published=True) == left
 
 
 @pytest.mark.parametrize(("change", "whole"), [(None, True), (0, False), (15, False), (29, False)])

@@ -11,7 +11,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import disk
 from ansible_collections.gb10.ring.tests.lab import engram_reader
 from ansible_collections.gb10.ring.tests.unit.fixtures import row_process
 from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND, THIRD
-from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import expired
+from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import expired, flip_at
 from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import call, difference, fetched, staged
 
 RECORD = "tiny/engram/engram-local.json"
@@ -77,6 +77,23 @@ def test_a_second_reading_is_gone_on_with(case):
     again = case.run(case.root, rows)
     assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
     assert again["moved"]["second_bytes"] == wanted_of(rows) - compared
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_rows_that_came_before_checksums_were_published_are_proved_too(case, before):
+    """A first run ends with one file there and the other expired; then the checkpoint is published, and the run goes on."""
+    rows = case.rows()
+    case.store.faults[THIRD] = [expired] * 9
+    if before:
+        case.store.faults[SECOND] = [flip_at(rows["targets"][0]["extents"][0]["source_offset"])]
+    assert case.run(case.root, rows, chunked=not before)["expired"] == [THIRD]
+    case.store.faults[THIRD] = []
+    again = case.run(case.root, rows, chunked=True)
+    if before:
+        assert again["failed"] and f"{SECOND}: bytes" in again["msg"] and not (case.root / RECORD).exists()
+        again = case.run(case.root, rows, chunked=True)
+    assert again["moved"]["second_bytes"] == 0
+    assert engram_reader.problems(case.root / "tiny/engram", case.whole) == []
 
 
 # --- whole shards of the node -----------------------------------------------------------------------------------------
