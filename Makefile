@@ -76,7 +76,7 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
-engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes; 20 kills
+engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes; 20 kills, flipped bits
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --nodes 4; \
 	$(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
 	$(TEST_LAB) exec -- pytest -q --durations=5 tests/lab/test_engram_matrix.py; \

@@ -1,7 +1,8 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""engram_rows on a node, ended by SIGKILL at twenty moments: engram-local.json tells of rows that are there, or is not there.
+"""engram_rows on a node, ended by SIGKILL at twenty moments, and with bits that flip on the way: engram-local.json tells of rows that are
+there, or is not there.
 
 Runs inside the controller namespace of a freshly booted lab (`make engram-full`). Every run changes the number of ranks, so that each
 begins with rows that stay, rows that are fetched and read a second time, and rows that go.
@@ -15,7 +16,7 @@ import random
 import subprocess
 
 import pytest
-from test_engram import BASE, SOURCE, look, owned_of
+from test_engram import ADDRESS, BASE, PORT, SERVER, SOURCE, look, owned_of, proxy
 
 from site_run import CHECKOUT, INVENTORY, on
 
@@ -52,9 +53,9 @@ print(time.monotonic() - began)
 """
 
 
-def start(ranks, rate=0):
+def start(ranks, rate=0, **variables):
     argv = ["ansible-playbook", "tests/lab/playbooks/engram_rows.yml", "-i", str(INVENTORY / "ring.yml")]
-    argv += ["-e", json.dumps({"ranks": ranks, "rate": rate})]
+    argv += ["-e", json.dumps({"ranks": ranks, "rate": rate, **variables})]
     return subprocess.Popen(argv, cwd=CHECKOUT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
 
 
@@ -102,3 +103,26 @@ def test_a_run_killed_at_twenty_moments():
         assert truthful() == ranks
     print(f"whole runs take {lasts} s; to ranks, killed, after seconds, ranks of the record then: {ends}")
     assert sum(told == 0 for _ranks, _killed, _seconds, told in ends) >= KILLS // 2
+
+
+@pytest.mark.parametrize("shard", [47, 48])
+@pytest.mark.parametrize("number", [0, 3])
+def test_a_flipped_bit_never_gets_a_record(shard, number):
+    """Nobody published checksums of chunks, and nothing but the defaults is set. One answer of the first reading has one wrong bit."""
+    on("spark1", f"rm -rf {BASE}/rows")
+    file, chance = f"model-000{shard}-of-00048.safetensors", random.Random(number)
+
+    def flip(_asked, reply):
+        reply.body[chance.randrange(len(reply.body))] ^= 1 << chance.randrange(8)
+
+    with proxy(
+        lambda asked: flip if (asked.node, asked.file, asked.number) == (ADDRESS["spark1"], file, number) else None
+    ) as between:
+        process = start(3, checkpoint_endpoint_url=f"http://{SERVER}:{PORT}")
+        output, _none = process.communicate(timeout=120)
+        assert len(between.hurt) == 1 and process.returncode != 0 and "not the same at a second reading" in output, (
+            output[-3000:]
+        )
+        assert truthful() == 0
+    finish(3)
+    assert truthful() == 3
