@@ -76,10 +76,11 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
-engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes
+engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes; 20 kills, flipped bits
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --nodes 4; \
 	$(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
-	$(TEST_LAB) exec -- pytest -q --durations=5 tests/lab/test_engram_matrix.py
+	$(TEST_LAB) exec -- pytest -q --durations=5 tests/lab/test_engram_matrix.py; \
+	$(TEST_LAB) exec -- pytest -q -s tests/lab/test_engram_killed.py
 
 host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot, and the way back byte for byte
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_host.py

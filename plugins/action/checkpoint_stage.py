@@ -100,7 +100,7 @@ class ActionModule(ActionBase):
                 return answer
             if not answer.get("expired"):
                 break
-            if not now.get("s3_bytes"):
+            if not (now.get("s3_bytes") or now.get("second_bytes")):
                 text = f"{options['node']}: {answer['reason']}\nNew addresses were refused too: compare the clocks"
                 return failure(answer, text)
         if answer.get("replaced") and not options.get("replaced_ok"):

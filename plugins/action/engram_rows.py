@@ -28,8 +28,14 @@ class ActionModule(checkpoint_stage.ActionModule):
         planned = manifest.parse(options["plan"])
         settings = s3.Settings.from_options(options)
         wanted = row_layout.Wanted(options["tensor_parallel"], options["rank"], options["rule"], options["placement"])
-        rows = row_reading.row_plan(s3.connect(settings), settings, planned, wanted)
-        return {**options, "rows": rows.to_dict(), "plan": needed(planned, rows)}
+        rows = row_reading.known(options["rows"], planned, wanted)
+        rows = rows or row_reading.row_plan(s3.connect(settings), settings, planned, wanted)
+        told = {**rows.to_dict(), "made_of": row_reading.made_of(planned, rows)}
+        return {**options, "rows": told, "plan": needed(planned, rows)}
+
+    def _stage(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+        answer = super()._stage(options, task_vars)
+        return {**answer, "rows": options["rows"]} if options["phase"] == "budget" else answer
 
     def _signs(self, options: dict[str, Any]) -> tuple[Path, Path]:
         plan = options["plan"]

@@ -14,15 +14,9 @@ author:
 description:
   - Points the symbolic link C(current) of the checkpoint to a revision, in one rename.
   - Refuses a revision that has no receipt, and one whose files do not have the sizes and times of its receipt any more.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_place
 options:
-  root:
-    description: Directory of all checkpoints on the node.
-    type: path
-    default: /var/lib/gb10-ring/checkpoints
-  name:
-    description: Name of the checkpoint.
-    type: str
-    required: true
   revision:
     description: Name of the revision.
     type: str

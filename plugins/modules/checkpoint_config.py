@@ -21,15 +21,9 @@ description:
     M(gb10.ring.checkpoint_info) take the edited file for right. The receipt of the revision stays as it is.
   - Another number of ranks starts again from the original. V(0) puts the original back, with the modification time of the receipt.
   - Refuses a C(config.json) that is neither the one that was staged nor an edit of its own.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_place
 options:
-  root:
-    description: Directory of all checkpoints on the node.
-    type: path
-    default: /var/lib/gb10-ring/checkpoints
-  name:
-    description: Name of the checkpoint.
-    type: str
-    required: true
   revision:
     description: Name of the revision, which has to be staged.
     type: str

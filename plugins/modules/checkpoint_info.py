@@ -13,38 +13,15 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - Reports the revisions of a checkpoint and which one is active, and checks the active one against its receipt.
+  - With O(verify=full) a file for which the store had no checksum is left out.
   - Does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_place
+  - gb10.ring.checkpoint_look
 options:
-  root:
-    description: Directory of all checkpoints on the node.
-    type: path
-    default: /var/lib/gb10-ring/checkpoints
-  name:
-    description: Name of the checkpoint.
-    type: str
-    required: true
   revision:
     description: Name of the revision that should be active. Without it, any.
     type: str
-  node:
-    description: Inventory name of this node, which the checks carry.
-    type: str
-    required: true
-  verify:
-    description:
-      - With V(recorded), sizes and modification times are compared with those that the files had when they were verified.
-      - >-
-        With V(full), every file is read again and its digest computed, at O(rate_limit) at most. What was read does not stay
-        in the page cache. A file for which the store had no checksum is left out.
-    type: str
-    choices: [recorded, full]
-    default: recorded
-  rate_limit:
-    description:
-      - Limit to reading again, in bytes a second. V(0) means none.
-      - The default leaves most of the disk to an engine that serves. 460 GB take 13 minutes at it.
-    type: int
-    default: 600000000
   tensor_parallel:
     description:
       - Number of ranks that C(config.json) should be fitted to, as M(gb10.ring.checkpoint_config) does it. V(0) stands for the file as
@@ -55,10 +32,6 @@ options:
     description: How full the file system may be before a warning, in percent of its size.
     type: int
     default: 85
-  python_path:
-    description: Directory on the node that holds awscrt, which O(verify=full) needs for CRC-64/NVME.
-    type: path
-    default: /var/lib/gb10-ring/python
 attributes:
   check_mode:
     description: Runs the same in check mode.
@@ -136,31 +109,13 @@ checkpoint:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import inspection
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import DEFAULT_PYTHON_PATH
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ROOT_OPTIONS
-from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import inspection, telling
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import CHECKPOINT_INFO_OPTIONS
 
 
 def main() -> None:
-    options = {
-        **ROOT_OPTIONS,
-        "name": {"type": "str", "required": True},
-        "revision": {"type": "str"},
-        "node": {"type": "str", "required": True},
-        "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
-        "rate_limit": {"type": "int", "default": 600_000_000},
-        "tensor_parallel": {"type": "int"},
-        "disk_ceiling_percent": {"type": "int", "default": 85},
-        "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
-    }
-    module = AnsibleModule(argument_spec=options, supports_check_mode=True)
-    try:
-        checks, state = inspection.information(module.params)
-    except (HostError, ManifestError) as error:
-        module.fail_json(msg=f"{module.params['node']}: {error}")
-    module.exit_json(changed=False, checks=[check.to_dict() for check in checks], checkpoint=state)
+    module = AnsibleModule(argument_spec=CHECKPOINT_INFO_OPTIONS, supports_check_mode=True)
+    telling.tell(module, "checkpoint", inspection.information)
 
 
 if __name__ == "__main__":

@@ -13,59 +13,16 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - Compares what C(engram-local.json) says, and the files beside it, with the rows that follow from the revision's C(config.json).
+  - Allocated blocks are compared too. With O(verify=full) every row is held to the digest that was recorded of it.
   - Does not fail on a failed check. P(gb10.ring.engram_tiles#filter) judges the rows of all nodes together.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_place
+  - gb10.ring.checkpoint_look
+  - gb10.ring.engram_rank
 options:
-  root:
-    description: Directory of all checkpoints on the node.
-    type: path
-    default: /var/lib/gb10-ring/checkpoints
-  name:
-    description: Name of the checkpoint.
-    type: str
-    required: true
   revision:
     description: Name of the revision that the rows should be of. The active one unless given.
     type: str
-  node:
-    description: Inventory name of this node, which the checks carry.
-    type: str
-    required: true
-  tensor_parallel:
-    description: Number of ranks of the group.
-    type: int
-    required: true
-  rank:
-    description: Rank of this node, from 0.
-    type: int
-    required: true
-  rule:
-    description: How the engine splits the tables, as in M(gb10.ring.engram_rows).
-    type: str
-    choices: [vllm, sglang]
-    required: true
-  placement:
-    description: Where the rows lie, as in M(gb10.ring.engram_rows).
-    type: str
-    choices: [directory, shard, full]
-    default: full
-  directory:
-    description: Directory of O(placement=directory). C(engram) below that of the checkpoint unless given.
-    type: path
-  verify:
-    description:
-      - With V(recorded), sizes, modification times and allocated blocks are compared with what was recorded when the rows were verified.
-      - With V(full), every row is read again and held to the recorded digest, at O(rate_limit) at most.
-    type: str
-    choices: [recorded, full]
-    default: recorded
-  rate_limit:
-    description: Limit to reading again, in bytes a second. V(0) means none.
-    type: int
-    default: 600000000
-  python_path:
-    description: Directory on the node that holds awscrt, which O(verify=full) needs.
-    type: path
-    default: /var/lib/gb10-ring/python
 attributes:
   check_mode:
     description: Runs the same in check mode.
@@ -132,34 +89,13 @@ engram:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_inspection
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import DEFAULT_PYTHON_PATH
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ROOT_OPTIONS
-from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_inspection, telling
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ENGRAM_INFO_OPTIONS
 
 
 def main() -> None:
-    options = {
-        **ROOT_OPTIONS,
-        "name": {"type": "str", "required": True},
-        "revision": {"type": "str"},
-        "node": {"type": "str", "required": True},
-        "tensor_parallel": {"type": "int", "required": True},
-        "rank": {"type": "int", "required": True},
-        "rule": {"type": "str", "choices": ["vllm", "sglang"], "required": True},
-        "placement": {"type": "str", "choices": ["directory", "shard", "full"], "default": "full"},
-        "directory": {"type": "path"},
-        "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
-        "rate_limit": {"type": "int", "default": 600_000_000},
-        "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
-    }
-    module = AnsibleModule(argument_spec=options, supports_check_mode=True)
-    try:
-        checks, state = row_inspection.information(module.params)
-    except (HostError, ManifestError) as error:
-        module.fail_json(msg=f"{module.params['node']}: {error}")
-    module.exit_json(changed=False, checks=[check.to_dict() for check in checks], engram=state)
+    module = AnsibleModule(argument_spec=ENGRAM_INFO_OPTIONS, supports_check_mode=True)
+    telling.tell(module, "engram", row_inspection.information)
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.hashing impor
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File, Manifest
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.objects import INDEX
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_plan import RowPlan, RowPlanError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_plan import from_dict as row_plan_of
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.runtime import find_crc
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.weight_index import (
     INDEX_LIMIT,
@@ -40,6 +41,24 @@ def row_plan(client: Any, settings: s3.Settings, planned: Manifest, wanted: row_
             f"{settings.where}: the Engram rows of rank {wanted.rank} cannot be planned: {error}. Cure: upload the checkpoint "
             "anew, or leave its Engram tables alone (empty checkpoint_engram_rule)"
         ) from error
+
+
+def made_of(planned: Manifest, rows: RowPlan) -> dict[str, str]:
+    """The files that a plan of rows follows from, as they were: it holds for as long as these are the same."""
+    paths = {CONFIG, INDEX, *(target.path for target in rows.targets)}
+    return {file.path: f"{file.etag} {file.digest}" for file in planned.files if file.path in paths}
+
+
+def known(given: dict[str, Any] | None, planned: Manifest, wanted: row_layout.Wanted) -> RowPlan | None:
+    """The plan that an earlier task made, when it is of the same files and the same rank."""
+    if not given:
+        return None
+    try:
+        rows = row_plan_of(given)
+    except RowPlanError:
+        return None  # made anew; nothing is lost but a reading of the index
+    same = row_layout.Wanted(rows.tp, rows.rank, rows.rule, rows.placement) == wanted
+    return rows if same and given.get("made_of") == made_of(planned, rows) else None
 
 
 def _config(data: bytes) -> dict[str, Any]:

@@ -57,6 +57,17 @@ class Tables:
     def owned_bytes(self, layer, part):
         return self.bytes(layer, part, *self.owned(layer))
 
+    def owned_spans(self, layers):
+        """By shard with tables: the runs of bytes that a rank with these rows has of it, in order: all but the rows of others."""
+        others = {}
+        for layer in self.layers:
+            for part in WIDTHS:
+                path, start, width, rows = self.table(layer, part)
+                first, end = layers[str(layer)]
+                gaps = [(start, start + first * width), (start + end * width, start + rows * width)]
+                others.setdefault(path, []).extend(gaps)
+        return {path.name: _between(path.stat().st_size, sorted(gaps)) for path, gaps in others.items()}
+
     def others_are_holes(self, layer, part):
         """Whether every byte of every other row reads as zero, and takes no block that lies wholly outside of what is there."""
         first, end = self.owned(layer)
@@ -64,6 +75,16 @@ class Tables:
         zero = not any(self.bytes(layer, part, 0, first)) and not any(self.bytes(layer, part, end, rows))
         outside = [(start, start + first * width), (start + end * width, start + rows * width)]
         return zero and not any(_has_data(path, low, high) for low, high in outside)
+
+
+def _between(size, gaps):
+    """What is left of a file without these gaps."""
+    spans, at = [], 0
+    for low, high in [*((low, high) for low, high in gaps if low < high), (size, size)]:
+        if at < low:
+            spans.append((at, low))
+        at = high
+    return spans
 
 
 def _has_data(path, low, high, block=4096):

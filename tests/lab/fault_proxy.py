@@ -81,13 +81,15 @@ class FaultProxy:
     """Listens on address:port and forwards to upstream (host:port).
 
     The Host header passes unchanged, so addresses signed for the proxy stay valid at the server. faults: what to do to a
-    request, None for nothing. whole: files of which the range of a request is not passed on. seen: all GETs.
+    request, None for nothing. whole: files of which the range of a request is not passed on. seen: all GETs. sent: bytes of objects by
+    node and file.
     """
 
     def __init__(self, address: str, port: int, upstream: str, faults: Callable[[Asked], Fault | None]) -> None:
         self.upstream, self.faults = upstream, faults
         self.seen: list[Asked] = []
         self.hurt: list[Asked] = []
+        self.sent: Counter[tuple[str, str]] = Counter()
         self.whole: Callable[[Asked], bool] = lambda _asked: False
         self._counts: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
@@ -102,6 +104,10 @@ class FaultProxy:
             self._counts[node, file] += 1
             self.seen.append(found)
         return found
+
+    def count(self, asked: Asked, sent: int) -> None:
+        with self._lock:
+            self.sent[asked.node, asked.file] += sent
 
     def __enter__(self) -> FaultProxy:
         self.thread.start()
@@ -143,6 +149,7 @@ class Handler(BaseHTTPRequestHandler):
                 fault(asked, reply)
             self.start(reply)
             self.wfile.write(reply.body)
+            self.proxy.count(asked, len(reply.body))
         except HangUpError as end:
             self.start(reply, whole)
             self.wfile.write(reply.body[: end.after])

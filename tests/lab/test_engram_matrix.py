@@ -14,11 +14,13 @@ import subprocess
 import sys
 
 import pytest
-from test_engram import BASE, ROOT, SOURCE, counts, sound
+from test_engram import ADDRESS, BASE, PORT, ROOT, SERVER, SOURCE, counts, coverage, proxy, seen_times, sound
 
-from engram_reader import tile
+from engram_reader import INDEX, Tables, tile
+from fanout_run import everywhere
 from site_run import CHECKOUT, INVENTORY, on, play
 
+CHUNK = 16 << 20
 NODES = ("spark1", "spark2", "spark3", "spark4")
 RING4 = INVENTORY / "ring4.yml"
 SHARDS = "model-0004[78]-of-00048.safetensors"
@@ -55,16 +57,50 @@ def test_each_node_has_the_rows_of_its_rank(checkpoint, records, ranks, rule, pl
         "checkpoint_engram_rank": f"{{{{ ring_rank | int % {ranks} }}}}",
     }
     wanted = {**where, **group, "checkpoint_engram_rule": rule, "checkpoint_engram_placement": placement}
-    flags = ("--tags", "checkpoint", "-vv", "-e", json.dumps({**wanted, "checkpoint_tensor_parallel": 0}))
-    code, output = play(*flags, inventory=RING4)
+    if placement == "shard":  # each case fetches all of its rows, and takes none from what was there before
+        everywhere(f"rm -rf {root}/revisions/*/{SHARDS} {root}/revisions/*/engram-local.json", NODES)
+    given = {**wanted, "checkpoint_tensor_parallel": 0, "checkpoint_endpoint_url": f"http://{SERVER}:{PORT}"}
+    with proxy() as between:
+        code, output = play("--tags", "checkpoint", "-vv", "-e", json.dumps(given), inventory=RING4)
     assert code == 0, output[-4000:]
+    # The index is read once for each node's plan (and without a range for the list of files, where none is given).
+    plans = [one for one in between.seen if one.node == SERVER and one.file == INDEX and one.range]
+    assert len(plans) == len(NODES), plans
     if placement == "full":
+        whole_or_nothing(between, source)
         there(source, root, output, records[source, ranks, rule])
         return
     found = sound(f"{root}/engram" if placement == "directory" else f"{root}/current/", source, NODES)
     assert tile([found[node] for node in NODES[:ranks]], counts(source))
     assert {(record["tp_size"], record["rule"]) for record in found.values()} == {(ranks, rule)}
     records[source, ranks, rule] = found
+    if placement == "directory":
+        whole_or_nothing(between, source)
+    for node in NODES if placement == "shard" else ():
+        only_its_rows(between, node, Tables(source, whole=True), found[node], published=bool(where))
+
+
+def whole_or_nothing(between, source):
+    """Whole shards that the revision lacked, once; rows come from these, and no byte of them from the store."""
+    for path in source.glob(SHARDS):
+        assert {between.sent[ADDRESS[node], path.name] for node in NODES} in ({0}, {path.stat().st_size})
+
+
+def only_its_rows(between, node, tables, record, published):
+    """What the store sent to a node: its rows, headers and other tensors, and at most one chunk more at each end of a run."""
+    seen = coverage(between, node)
+    for name, spans in tables.owned_spans(record["layers"]).items():
+        wanted, sent = sum(end - first for first, end in spans), between.sent[ADDRESS[node], name]
+        if not published:
+            # No checksums of chunks: a second reading of the very same bytes.
+            assert seen[name] == seen_times(spans, 2) and sent == 2 * wanted, (node, name)
+            continue
+        assert {times for _first, _end, times in seen[name]} == {1}, (node, name)
+        assert sent == sum(end - first for first, end, _times in seen[name])
+        assert wanted <= sent <= wanted + 2 * CHUNK * len(spans)
+        size = (tables.directory / name).stat().st_size
+        chunks = {chunk for first, end in spans for chunk in range(first // CHUNK, -(-end // CHUNK))}
+        assert sent == sum(min(size, (chunk + 1) * CHUNK) - chunk * CHUNK for chunk in chunks)
 
 
 def there(source, root, output, found):

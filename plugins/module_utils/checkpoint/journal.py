@@ -21,6 +21,7 @@ from typing import Any
 from .manifest import File
 from .parts import Done, Part
 from .receipt import Entry
+from .stretches import without
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
@@ -29,7 +30,8 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 class Begun:
     """A file in transfer. check: algorithm of the parts' checksums.
 
-    trusted: parts that this boot of the machine wrote. doubtful: those that have to be read back.
+    trusted: parts that this boot of the machine wrote. doubtful: those that have to be read back. proved: bytes of them that were held
+    to something else than themselves, see Journal.proved.
     """
 
     size: int
@@ -37,6 +39,7 @@ class Begun:
     check: str
     trusted: tuple[Done, ...] = ()
     doubtful: tuple[Done, ...] = ()
+    proved: tuple[Part, ...] = ()
 
     def fits(self, file: File, check: str) -> bool:
         """Whether parts of it are parts of this file: the digest says, an ETag may change with the bytes staying."""
@@ -74,6 +77,9 @@ def parse(text: str, boot: str) -> Record:
                 begun[row["path"]] = Begun(int(row["size"]), str(row["digest"]), str(row["check"]))
             elif kind == "part":
                 begun[row["path"]] = _with_part(begun[row["path"]], row, here)
+            elif kind == "proved":
+                part = Part(int(row["offset"]), int(row["length"]))
+                begun[row["path"]] = replace(begun[row["path"]], proved=(*begun[row["path"]].proved, part))
             elif kind == "file":
                 entry = Entry(str(row["path"]), int(row["size"]), str(row["digest"]), int(row["mtime_ns"]))
                 files[entry.path] = entry
@@ -85,6 +91,8 @@ def parse(text: str, boot: str) -> Record:
 
 def _with_part(begun: Begun, row: Mapping[str, Any], here: bool) -> Begun:
     done = Done(Part(int(row["offset"]), int(row["length"])), int(row["check"], 16))
+    if begun.proved and done not in begun.trusted and done not in begun.doubtful:
+        begun = replace(begun, proved=without(begun.proved, (done.part,)))  # other bytes than those that were proved
     if here:
         return replace(begun, trusted=(*begun.trusted, done))
     return replace(begun, doubtful=(*begun.doubtful, done))
@@ -113,6 +121,10 @@ class Journal:
         part = done.part
         row = {"line": "part", "path": path, "offset": part.offset, "length": part.length, "check": f"{done.check:x}"}
         self._append(row)
+
+    def proved(self, path: str, part: Part) -> None:
+        """These bytes, which have their part lines, are those of the source: a digest of before says so, or a second reading."""
+        self._append({"line": "proved", "path": path, "offset": part.offset, "length": part.length})
 
     def file(self, entry: Entry) -> None:
         """The bytes of this file are durable and verified. After this line comes the file's last rename."""

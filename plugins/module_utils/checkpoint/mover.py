@@ -291,6 +291,8 @@ class Mover:
             if not moving.hasher:
                 sink.release(done.part.offset, done.part.length)
             self._journal.part(moving.file.path, done)
+            if piece.expected is not None and moving.wanted.keep is not None:
+                self._journal.proved(moving.file.path, done.part)
         with self._ready:
             moving.fetched(piece.written_parts(), source)
 

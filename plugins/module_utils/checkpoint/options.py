@@ -54,7 +54,8 @@ ROOT_OPTIONS: dict[str, dict[str, Any]] = {
     "root": {"type": "path", "default": DEFAULT_ROOT},
 }
 
-STAGE_OPTIONS: dict[str, dict[str, Any]] = {
+#: Of modules that bring files onto a node. The last four are filled in by the action plugin.
+BRING_OPTIONS: dict[str, dict[str, Any]] = {
     **S3_OPTIONS,
     **ROOT_OPTIONS,
     "plan": {"type": "dict", "required": True},
@@ -70,45 +71,55 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "rate_limit": {"type": "int", "default": 0},
     "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
     "peers": {"type": "dict", "no_log": True},
-    "sources_file": {"type": "path"},
-    "supersedes": {"type": "str"},
-    "sliced": {"type": "list", "elements": "str", "default": []},
-    "also_needed": {"type": "int", "default": 0},
-    "replaced_ok": {"type": "bool", "default": False},
     "lease_s": {"type": "int", "default": 0},
+    "sources_file": {"type": "path"},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
 }
 
-ENGRAM_OPTIONS: dict[str, dict[str, Any]] = {
-    **S3_OPTIONS,
-    **ROOT_OPTIONS,
-    "plan": {"type": "dict", "required": True},
-    "phase": {"type": "str", "choices": ["budget", "stage"], "default": "stage"},
+STAGE_OPTIONS: dict[str, dict[str, Any]] = {
+    **BRING_OPTIONS,
+    "supersedes": {"type": "str"},
+    "sliced": {"type": "list", "elements": "str", "default": []},
+    "also_needed": {"type": "int", "default": 0},
+    "replaced_ok": {"type": "bool", "default": False},
+}
+
+#: Which rows, and where they lie.
+RANK_OPTIONS: dict[str, dict[str, Any]] = {
     "tensor_parallel": {"type": "int", "required": True},
     "rank": {"type": "int", "required": True},
     "rule": {"type": "str", "choices": ["vllm", "sglang"], "required": True},
     "placement": {"type": "str", "choices": ["directory", "shard", "full"], "default": "full"},
     "directory": {"type": "path"},
-    "whole_directories": {"type": "list", "elements": "path", "default": []},
-    "verify_share": {"type": "float", "default": 0.01},
-    "node": {"type": "str"},
-    "disk_ceiling_percent": {"type": "int", "default": 85},
-    "workers": {"type": "int", "default": 8},
-    "stall_timeout_s": {"type": "int", "default": 300},
-    "url_expiry_s": {"type": "int", "default": 86400},
-    "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
-    "wheel_dir": {"type": "path"},
-    "part_mib": {"type": "int", "default": 32},
-    "rate_limit": {"type": "int", "default": 0},
-    "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
-    "peers": {"type": "dict", "no_log": True},
-    "lease_s": {"type": "int", "default": 0},
-    "rows": {"type": "dict"},
-    "sources_file": {"type": "path"},
-    "ca_pem": {"type": "str"},
-    "wheel": {"type": "path"},
 }
+
+ENGRAM_OPTIONS: dict[str, dict[str, Any]] = {
+    **BRING_OPTIONS,
+    **RANK_OPTIONS,
+    "whole_directories": {"type": "list", "elements": "path", "default": []},
+    "verify_share": {"type": "float", "default": 1.0},
+    "rows": {"type": "dict"},
+}
+
+#: Of modules that look at what a node holds.
+LOOK_OPTIONS: dict[str, dict[str, Any]] = {
+    **ROOT_OPTIONS,
+    "name": {"type": "str", "required": True},
+    "revision": {"type": "str"},
+    "node": {"type": "str", "required": True},
+    "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
+    "rate_limit": {"type": "int", "default": 600_000_000},
+    "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
+}
+
+CHECKPOINT_INFO_OPTIONS: dict[str, dict[str, Any]] = {
+    **LOOK_OPTIONS,
+    "tensor_parallel": {"type": "int"},
+    "disk_ceiling_percent": {"type": "int", "default": 85},
+}
+
+ENGRAM_INFO_OPTIONS: dict[str, dict[str, Any]] = {**LOOK_OPTIONS, **RANK_OPTIONS}
 
 #: TCP port of the servers that give files to other nodes.
 PEER_PORT = 7871

@@ -72,7 +72,7 @@ class Meter:
         self._clock = clock
         self._total = (total_bytes, total_files)
         self._moved = {"s3": 0, "peer": 0, "disk": 0}
-        self._resumed = self._lost = self._files = self._ticks = 0
+        self._resumed = self._lost = self._files = self._ticks = self._second = 0
         self._history: deque[tuple[float, int]] = deque([(clock(), 0)])
         self.started = clock()
 
@@ -95,6 +95,21 @@ class Meter:
         with self._lock:
             self._files += 1
 
+    def expect(self, count: int) -> None:
+        """So many bytes will come for a second time."""
+        with self._lock:
+            self._total = (self._total[0] + count, self._total[1])
+
+    def again(self, count: int) -> None:
+        """Bytes that came for a second time, to be compared: no part of what was moved."""
+        with self._lock:
+            self._second += count
+
+    @property
+    def second_bytes(self) -> int:
+        with self._lock:
+            return self._second
+
     def numbers(self) -> dict[str, float]:
         """For the result of the task: bytes by where they came from, and how long it took."""
         with self._lock:
@@ -112,7 +127,7 @@ class Meter:
     def progress(self, phase: str) -> Progress:
         """Where it stands; to be called at a steady pace, the rate is taken between calls."""
         with self._lock:
-            now, moved = self._clock(), sum(self._moved.values())
+            now, moved = self._clock(), sum(self._moved.values()) + self._second
             self._history.append((now, moved))
             while len(self._history) > 2 and now - self._history[0][0] > _SPAN:
                 self._history.popleft()
@@ -123,6 +138,18 @@ class Meter:
             self._ticks += 1
             eta = int((total - done) / rate) if rate else None
             return Progress(phase, done, total, self._files, files, rate, eta, self._ticks)
+
+
+class SecondMeter(Meter):
+    """Counts for another meter what is read a second time."""
+
+    def __init__(self, meter: Meter) -> None:
+        super().__init__()
+        self._meter = meter
+
+    def moved(self, kind: Kind, count: int) -> None:
+        super().moved(kind, count)
+        self._meter.again(count)
 
 
 class Reporter:
@@ -167,6 +194,8 @@ def moved_numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str,
     total: dict[str, Any] = {
         name: one.get(name, 0) + other.get(name, 0) for name in ("s3_bytes", "peer_bytes", "disk_bytes", "seconds")
     }
+    for name in {"second_bytes"} & {*one, *other}:
+        total[name] = one.get(name, 0) + other.get(name, 0)
     total["resumed_bytes"] = one.get("resumed_bytes", other.get("resumed_bytes", 0))
     seconds = total["seconds"]
     total["mb_per_s"] = round((total["s3_bytes"] + total["peer_bytes"]) / 1e6 / seconds, 1) if seconds else 0.0

@@ -12,82 +12,27 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import random
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
 from ..host import HostError, sync_directory, write_text
-from . import row_measure, row_second
-from .answers import ChangedError, ExpiredError, MoveError
+from . import row_measure, row_proof
 from .crc64 import combine_all
 from .disk import address
 from .journal import Journal
-from .mover import Mover, Transfer
+from .mover import Mover
 from .moving import Wanted
-from .parts import Done, Part
-from .piece import BUFFER, DamagedError
+from .parts import Done
 from .progress import Meter, Reporter
-from .row_decide import CHECK, RowStaging, RowStep, dropped
+from .row_decide import CHECK, RowStep, dropped
+from .row_job import RowJob, extents, refuse
 from .row_place import RowPlace
 from .row_plan import Target
+from .row_proof import Kept
 from .row_state import Held, RowState, allocation_problem, held, render
-from .row_survey import RowSurvey, stat_of
-from .runtime import Crc
+from .row_survey import stat_of
 from .sink import Sink
 from .source import Source
-from .stage import NeedsControllerError
-
-
-class Unwritten(Journal):
-    """A journal of what is only read."""
-
-    def __init__(self) -> None:
-        """There is no file."""
-
-    def close(self) -> None:
-        """Nothing is open."""
-
-    def sync(self) -> None:
-        """Nothing was written."""
-
-    def _append(self, row: Mapping[str, object], start: bytes = b"") -> None:
-        """Nothing is kept."""
-
-
-@dataclass(frozen=True)
-class RowJob:
-    """sources: addresses by path. verify_share: of rows without published checksums, how much is read a second time, 0 to 1.
-
-    origin: what engram-local.json names as the source.
-    """
-
-    place: RowPlace
-    staging: RowStaging
-    survey: RowSurvey
-    sources: Mapping[str, tuple[Source, ...]]
-    crc: Crc
-    origin: str
-    verify_share: float = 0.01
-    transfer: Transfer = field(default_factory=Transfer)
-    meter: Meter = field(default_factory=Meter)
-    chance: Callable[[], float] = random.SystemRandom().random
-
-    def moving(self) -> list[RowStep]:
-        return [step for step in self.staging.steps if step.way not in ("keep", "link")]
-
-    def wanted(self, step: RowStep, done: Iterable[Done] = (), doubtful: Iterable[Done] = ()) -> Wanted:
-        """The slice as the transfer takes it: from whole shards of this node first, where there are any."""
-        path = step.target.path
-        here = (Source(address(whole), "disk") for whole in self.survey.wholes.get(path, ()))
-        sources = (*here, *self.sources.get(path, ()))
-        return Wanted(
-            step.file, sources, self.place.target(path), tuple(done), tuple(doubtful), keep=extents(step.target)
-        )
-
-
-def extents(target: Target) -> tuple[Part, ...]:
-    return tuple(Part(extent.target_offset, extent.length) for extent in target.extents)
 
 
 def apply(job: RowJob) -> RowState:
@@ -125,7 +70,7 @@ def _bring(job: RowJob, journal: Journal) -> dict[str, str]:
         _rename_aside(job, step)
     stored = _fetch(job, journal, kept)
     stored = _read_back(job, journal, stored)
-    _read_again(job, journal)
+    row_proof.prove(job, journal, kept, stored)
     digests: dict[str, str] = {}
     for step in job.moving():
         _check_allocation(job, step)
@@ -141,14 +86,14 @@ def _bring(job: RowJob, journal: Journal) -> dict[str, str]:
 # --- what is there ----------------------------------------------------------------------------------------------------
 
 
-def _kept(job: RowJob, step: RowStep, journal: Journal) -> tuple[tuple[Done, ...], tuple[Done, ...]]:
-    """Parts that are in the partial file, or will be when the file is renamed: those of this boot, and those of before.
+def _kept(job: RowJob, step: RowStep, journal: Journal) -> Kept:
+    """Parts that are in the partial file, or will be when the file is renamed.
 
     The journal has them before engram-local.json goes, so that a run that is killed then loses nothing.
     """
     begun = job.survey.begun.get(step.target.path)
     if step.way == "resume" and begun:
-        return begun.trusted, begun.doubtful
+        return Kept(begun.trusted, begun.doubtful, begun.proved)
     journal.begin(step.file, CHECK)  # what it said of a partial file before is over
     partial = job.place.partial(step.target.path)
     partial.unlink(missing_ok=True)
@@ -164,7 +109,8 @@ def _kept(job: RowJob, step: RowStep, journal: Journal) -> tuple[tuple[Done, ...
             found = row_measure.kept(old, runs, extents(step.target), job.crc)
     for done in found:
         journal.part(step.target.path, done)
-    return tuple(found), ()
+        journal.proved(step.target.path, done.part)
+    return Kept(trusted=tuple(found), proved=tuple(done.part for done in found))
 
 
 def _rename_aside(job: RowJob, step: RowStep) -> None:
@@ -188,10 +134,9 @@ def _link(job: RowJob, step: RowStep) -> None:
 # --- bytes ------------------------------------------------------------------------------------------------------------
 
 
-def _fetch(
-    job: RowJob, journal: Journal, kept: Mapping[str, tuple[tuple[Done, ...], tuple[Done, ...]]]
-) -> dict[str, tuple[Done, ...]]:
-    wanted = [job.wanted(step, *kept[step.target.path]) for step in job.moving()]
+def _fetch(job: RowJob, journal: Journal, kept: Mapping[str, Kept]) -> dict[str, tuple[Done, ...]]:
+    there = [(step, kept[step.target.path]) for step in job.moving()]
+    wanted = [job.wanted(step, parts.trusted, parts.doubtful) for step, parts in there]
     index = job.staging.index
     if index:
         here = [job.place.layout.revision(job.staging.revision) / index.path]
@@ -209,35 +154,6 @@ def _read_back(job: RowJob, journal: Journal, stored: Mapping[str, tuple[Done, .
     return found
 
 
-def _read_again(job: RowJob, journal: Journal) -> None:
-    """A share of the rows once more from the store, of objects whose chunks nobody published checksums of."""
-    meter, wanted = Meter(), []
-    for step in job.moving():
-        if step.file.chunks or not job.verify_share:
-            continue
-        partial, size = job.place.partial(step.target.path), step.target.size
-        wanted.append(
-            replace(
-                job.wanted(step),
-                sources=tuple(source for source in job.sources.get(step.target.path, ()) if source.kind == "s3"),
-                keep=row_second.sample(step.target, job.verify_share, job.chance),
-                # mypy does not infer the type of a lambda with defaults
-                opener=lambda _direct, partial=partial, size=size: row_second.Comparer(partial, size),  # type: ignore[misc]
-            )
-        )
-    # In parts of another size, so that what changes a byte at some place of an answer does not hit the same byte again.
-    transfer = replace(job.transfer, part_size=max(BUFFER, job.transfer.part_size // 3 // BUFFER * BUFFER))
-    failures = Mover(transfer, Unwritten(), meter).run(wanted).failures
-    _count(job, meter)
-    for step in job.moving():
-        error = failures.get(step.target.path)
-        if error and isinstance(error.__cause__, DamagedError):
-            # Which of the two readings is right nobody knows: nothing of it is kept.
-            journal.begin(step.file, CHECK)
-            job.place.partial(step.target.path).unlink(missing_ok=True)
-    _refuse(job, failures)
-
-
 def _count(job: RowJob, meter: Meter) -> None:
     numbers = meter.numbers()
     job.meter.moved("s3", int(numbers["s3_bytes"]))
@@ -250,28 +166,8 @@ def _moved(job: RowJob, wanted: list[Wanted], journal: Journal, meter: Meter) ->
     if not wanted:
         return {}
     outcome = Mover(job.transfer, journal, meter).run(wanted)
-    _refuse(job, outcome.failures)
+    refuse(job, outcome.failures)
     return outcome.stored
-
-
-def _refuse(job: RowJob, failures: Mapping[str, MoveError]) -> None:
-    """Raises NeedsControllerError when the controller can help with all that failed, otherwise HostError."""
-    if not failures:
-        return
-    text = _failure_text(job, failures)
-    expired = sorted(path for path, error in failures.items() if isinstance(error, ExpiredError))
-    changed = sorted(path for path, error in failures.items() if isinstance(error, ChangedError))
-    if len(expired) + len(changed) == len(failures):
-        raise NeedsControllerError(text, expired, changed)
-    raise HostError(text)
-
-
-def _failure_text(job: RowJob, failures: Mapping[str, MoveError]) -> str:
-    lines = "\n".join(f"{path}: {error}" for path, error in sorted(failures.items()))
-    return (
-        f"the Engram rows of rank {job.staging.plan.rank} did not arrive in {job.place.directory}; what came is kept for the next "
-        f"run, and {job.place.record.name} says nothing of it.\n{lines}"
-    )
 
 
 # --- what is said of it -----------------------------------------------------------------------------------------------

@@ -12,23 +12,21 @@ from typing import Any
 from ..host import HostError
 from ..plan import Plan
 from . import row_apply, row_plan, row_survey
-from .frontend import read_sources, trust, watched
+from .bringing import Brought, How, Look, Work, attended, read_sources
 from .layout import Layout
 from .manifest import File, Manifest, ManifestError
 from .manifest import parse as parse_manifest
-from .mover import Transfer
 from .options import range_problems
-from .piece import Limits
 from .progress import Meter
-from .rate import Bucket
 from .row_decide import RowStaging, budget_of, bytes_needed, decide, environment, plan_of, room_check, summary
+from .row_job import RowJob
 from .row_layout import rows_string
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlan
 from .row_survey import RowSurvey
-from .runtime import Crc, install_wheel, load_crc64, machine
+from .runtime import load_crc64
 from .source import Source
-from .stage import NeedsControllerError, locked
+from .stage import locked
 from .survey import disk_of
 from .watch import Stop
 
@@ -69,6 +67,10 @@ class Request:
         return {path: known[path] for path in needed_paths(self.rows)}
 
     @property
+    def how(self) -> How:
+        return How.from_options(self.options)
+
+    @property
     def node(self) -> str:
         return str(self.options["node"] or "")
 
@@ -78,14 +80,11 @@ def needed_paths(rows: RowPlan) -> list[str]:
     return [*(target.path for target in rows.targets), *([rows.index_path] if rows.index_path else [])]
 
 
-@dataclass(frozen=True)
-class View:
+class View(Look[Request, RowSurvey, RowStaging]):
     """What this node holds and what has to happen."""
 
-    request: Request
-    survey: RowSurvey
-    staging: RowStaging
-    crc: Crc | None
+    # The revision that slices lie in is not there yet.
+    REFUSES_IN_CHECK_MODE = False
 
     @property
     def needs_runtime(self) -> bool:
@@ -111,8 +110,10 @@ class View:
         found = budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"])
         return [room_check(found, self.request.node).to_dict()]
 
+    def told(self) -> dict[str, Any]:
+        return {"checks": self.checks(), "needed": self.needed()}
+
     def refuse(self) -> None:
-        """Raises HostError when the rows cannot be brought here."""
         texts = list(self.staging.problems)
         room = room_check(budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"]), "")
         if not room.ok:
@@ -126,11 +127,6 @@ class View:
             )
         if texts:
             raise HostError("; ".join(texts))
-
-    def runtime(self) -> dict[str, Any]:
-        architecture, python = machine()
-        needs = {"needs_runtime": self.needs_runtime, "needs_sources": self.needs_sources}
-        return {**needs, "machine": architecture, "python": python}
 
     def result(self) -> dict[str, Any]:
         rows, place = self.request.rows, self.request.place
@@ -155,85 +151,40 @@ def view(request: Request) -> View:
     return View(request, survey, staging, crc)
 
 
-def ready(seen: View, wheel: str | None) -> bool:
-    """Whether checksums can be computed; unpacks the wheel when one was sent. Raises HostError when that is no help."""
-    if not seen.needs_runtime:
-        return True
-    if not wheel:
-        return False
-    path = seen.request.options["python_path"]
-    install_wheel(wheel, path)
-    if load_crc64(path) is None:
-        raise HostError(
-            f"awscrt cannot be imported from {path}; put a wheel that fits into wheel_dir (checkpoint_wheel_dir)"
-        )
-    return True
-
-
-@dataclass(frozen=True)
-class Brought:
-    """What was found to be done and what it took. needs: set when the controller has to help before it can be finished."""
-
-    seen: View
-    moved: Mapping[str, float]
-    needs: NeedsControllerError | None = None
-
-    def result(self) -> dict[str, Any]:
-        found = {**self.seen.result(), "moved": dict(self.moved)}
-        if self.needs:
-            found |= {"expired": self.needs.expired, "replaced": self.needs.changed, "reason": str(self.needs)}
-        return found
-
-
 def bring(request: Request) -> Brought:
     """Bring the rows, one run at a time. Raises HostError."""
     with locked(request.place.layout):
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
-        if seen.crc is None and seen.staging.moves:
-            raise HostError(
-                "awscrt cannot be imported, which the checksums of rows need; run the task through its action plugin"
-            )
+        if seen.needs_runtime:
+            raise HostError(_NO_CRC)
         meter = Meter(seen.staging.fetch_bytes, summary(seen.staging)["fetch"]["files"])
-        stop = Stop()
-        try:
-            with watched(request.place.lease, request.options.get("lease_s") or 0, stop):
-                row_apply.apply(_job(request, seen, meter, stop))
-        except NeedsControllerError as needs:
-            return Brought(seen, meter.numbers(), needs)
-    return Brought(seen, meter.numbers())
+
+        def work(stop: Stop) -> None:
+            row_apply.apply(
+                RowJob(
+                    place=request.place,
+                    staging=seen.staging,
+                    survey=seen.survey,
+                    sources=request.sources,
+                    crc=seen.crc or _no_crc,
+                    origin=f"{request.manifest.name} revision {request.manifest.revision}",
+                    verify_share=request.options["verify_share"],
+                    transfer=request.how.transfer(seen.crc, stop),
+                    meter=meter,
+                )
+            )
+
+        needs = attended(request.place.lease, request.how, work)
+    return Brought(seen, {**meter.numbers(), "second_bytes": meter.second_bytes}, needs)
 
 
-def _job(request: Request, seen: View, meter: Meter, stop: Stop) -> row_apply.RowJob:
-    options = request.options
-    return row_apply.RowJob(
-        place=request.place,
-        staging=seen.staging,
-        survey=seen.survey,
-        sources=request.sources,
-        crc=seen.crc or _no_crc,
-        origin=f"{request.manifest.name} revision {request.manifest.revision}",
-        verify_share=options["verify_share"],
-        transfer=Transfer(
-            context=trust(options["ca_pem"] or ""),
-            limits=Limits(
-                connect=float(options["connect_timeout_s"]),
-                read=float(options["read_timeout_s"]),
-                stall=float(options["stall_timeout_s"]),
-            ),
-            workers=options["workers"],
-            part_size=options["part_mib"] << 20,
-            bucket=Bucket(options["rate_limit"]),
-            crc=seen.crc,
-            stop=stop,
-        ),
-        meter=meter,
-    )
+_NO_CRC = "awscrt cannot be imported, which the checksums of rows need; run the task through its action plugin"
 
 
 def _no_crc(_data: memoryview, _value: int) -> int:
-    raise HostError("awscrt cannot be imported, which the checksums of rows need")
+    raise HostError(_NO_CRC)
 
 
 def tidy(request: Request) -> None:
@@ -241,3 +192,7 @@ def tidy(request: Request) -> None:
     if request.place.journal.exists():
         with locked(request.place.layout):
             row_apply.tidy(request.place)
+
+
+#: What engram_rows does of the steps in bringing.run.
+WORK = Work(Request.from_options, view, bring, tidy)

@@ -23,7 +23,7 @@ SAMPLE = 1 << 20
 class Comparer(Sink):
     """Takes the place of the file that is written: compares instead."""
 
-    def __init__(self, path: Path, size: int) -> None:
+    def __init__(self, path: Path, size: int, _direct: bool = False) -> None:
         self.path, self.size, self.direct, self.keep = path, size, False, None
         self._direct = -1
         self._buffered = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

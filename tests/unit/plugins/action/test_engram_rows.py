@@ -30,7 +30,7 @@ class Client:
     def __init__(self, objects, etags):
         self.objects, self.etags, self.asked = objects, etags, []
 
-    def get_object(self, Key, Range, IfMatch, Bucket):  # noqa: N803
+    def get_object(self, Key, Range, IfMatch, Bucket):  # noqa: N803 - boto3 names its parameters like this
         assert Bucket == "models"
         path = Key.removeprefix("org/tiny/")
         first, last = map(int, re.fullmatch(r"bytes=(\d+)-(\d+)", Range).groups())
@@ -39,7 +39,7 @@ class Client:
             raise ClientError({"Error": {"Code": "PreconditionFailed"}}, "GetObject")
         return {"Body": io.BytesIO(self.objects[path][first : last + 1])}
 
-    def generate_presigned_url(self, _method, Params, ExpiresIn):  # noqa: N803
+    def generate_presigned_url(self, _method, Params, ExpiresIn):  # noqa: N803 - boto3 names its parameters like this
         return f"http://store/{Params['Key']}?X-Amz-Expires={ExpiresIn}&X-Amz-Signature=signed"
 
 
@@ -107,6 +107,14 @@ def test_the_node_gets_its_rows_addresses_of_what_it_needs_and_no_credentials(cl
     assert "very-secret" not in str(action.texts) and "X-Amz" not in str(action.calls)
 
 
+def test_addresses_that_expire_in_the_second_reading_are_signed_anew(client, plan):
+    """Nothing came for the first time in that round, but it got on."""
+    moved = {"s3_bytes": 0, "second_bytes": 7, "seconds": 1.0}
+    answers = [NEEDS, {"changed": True, "expired": [SECOND], "reason": "expired", "moved": moved}, DONE]
+    result = Action({"plan": plan, "placement": "shard"}, answers).go()
+    assert not result.get("failed") and result["moved"]["second_bytes"] == 7 and result["moved"]["s3_bytes"] == 5
+
+
 def test_only_headers_of_shards_are_read(client, small, plan):
     Action({"plan": plan, "placement": "shard"}, [{"changed": False}]).go()
     of_shards = [(path, first, end) for path, first, end in client.asked if path.endswith(".safetensors")]
@@ -125,7 +133,7 @@ def test_files_that_no_row_comes_from_are_not_signed(client, plan, placement, ne
 @pytest.mark.parametrize("arguments", [{"phase": "budget"}, {}])
 def test_nothing_is_signed_where_nothing_moves(client, plan, arguments):
     action = Action({"plan": plan, "placement": "shard", **arguments}, [{"changed": False}], not arguments)
-    assert action.go() == {"changed": False} and action.texts == {}
+    assert action.go()["changed"] is False and action.texts == {} and len(action.calls) == 1
 
 
 @pytest.mark.parametrize(
@@ -165,3 +173,48 @@ def test_a_plan_without_the_index_is_named(client, plan):
     files = [file for file in manifest.parse(plan).files if file.path != INDEX]
     result = Action({"plan": manifest.make("tiny", "", files).to_dict()}).go()
     assert f"the checkpoint has no {INDEX}; name it in files (checkpoint_files)" in result["msg"]
+
+
+# --- the plan of the phase budget -------------------------------------------------------------------------------------
+
+
+def budgeted(plan, **more):
+    result = Action({"plan": plan, "phase": "budget", "placement": "shard", **more}, [{"changed": False}]).go()
+    assert row_plan.from_dict(result["rows"]).placement == "shard"
+    return result["rows"]
+
+
+def staged(plan, rows, **more):
+    action = Action({"plan": plan, "rows": rows, "placement": "shard", **more}, [{"changed": False}])
+    assert "rows" not in action.go()
+    return action.calls[0]["rows"]
+
+
+def test_the_store_is_asked_once_for_what_rows_follow_from(client, plan):
+    rows = budgeted(plan)
+    assert [path for path, _first, _end in client.asked].count(INDEX) == 1
+    client.asked.clear()
+    given = staged(plan, rows)
+    assert client.asked == [] and given == rows
+
+
+@pytest.mark.parametrize("path", ["config.json", INDEX, SECOND])
+def test_it_is_asked_again_when_a_file_is_another_one(client, plan, path):
+    rows = budgeted(plan)
+    rows["made_of"][path] = "another"
+    client.asked.clear()
+    staged(plan, rows)
+    assert INDEX in {path for path, _first, _end in client.asked}
+
+
+@pytest.mark.parametrize("more", [{"rank": 2}, {"tensor_parallel": 4}, {"rule": "sglang"}, {"placement": "directory"}])
+def test_it_is_asked_again_for_other_rows(client, plan, more):
+    rows = budgeted(plan)
+    client.asked.clear()
+    given = staged(plan, rows, **more)
+    assert INDEX in {path for path, _first, _end in client.asked}
+    assert given != rows
+
+
+def test_rows_that_are_no_plan_are_planned(client, plan):
+    assert staged(plan, {"targets": "?"})["rank"] == 1

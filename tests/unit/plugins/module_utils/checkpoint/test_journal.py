@@ -45,6 +45,25 @@ def test_parts_of_another_boot_are_doubtful(path, boot, trusted, doubtful):
     assert (begun.trusted, begun.doubtful) == (trusted, doubtful)
 
 
+PROVED = ("proved", "a", Part(0, 100))
+OTHER = Done(ONE.part, 0xDEF)
+
+
+@pytest.mark.parametrize(
+    ("then", "proved"),
+    [
+        ((), (Part(0, 100),)),
+        ((("part", "a", ONE),), (Part(0, 100),)),  # read back, and found as it was
+        ((("part", "a", OTHER),), (Part(50, 50),)),
+        ((BEGIN,), ()),
+        ((("part", "a", OTHER), ("proved", "a", ONE.part)), (Part(50, 50), Part(0, 50))),
+    ],
+)
+def test_what_was_proved_is_so_until_other_bytes_come(path, then, proved):
+    write(path, "x", BEGIN, ("part", "a", ONE), ("part", "a", TWO), PROVED, *then)
+    assert parse(path.read_text(), "x").begun["a"].proved == proved
+
+
 def test_a_finished_file_is_no_begun_one(path):
     entry = Entry("a", 100, "md5:0", 5)
     write(path, "x", BEGIN, ("part", "a", ONE), ("file", entry))

@@ -9,7 +9,12 @@ import time
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import progress
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.progress import Meter, Progress, Reporter
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.progress import (
+    Meter,
+    Progress,
+    Reporter,
+    SecondMeter,
+)
 
 
 class Clock:
@@ -43,6 +48,25 @@ def test_bytes_that_are_fetched_again_are_not_progress():
     meter.lost(200)
     assert meter.progress("staging").done_bytes == 400
     assert meter.numbers()["s3_bytes"] == 600
+
+
+def test_what_is_read_a_second_time_is_progress_and_counted_apart():
+    meter = Meter(1000, 1)
+    meter.moved("s3", 1000)
+    meter.expect(500)
+    second = SecondMeter(meter)
+    second.moved("s3", 200)
+    second.file()
+    seen = meter.progress("staging")
+    assert (seen.done_bytes, seen.total_bytes, seen.done_files) == (1200, 1500, 0)
+    assert meter.numbers()["s3_bytes"] == 1000 and meter.second_bytes == 200
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "second"), [({}, {"second_bytes": 5}, 5), ({"second_bytes": 2}, {"second_bytes": 5}, 7)]
+)
+def test_second_readings_of_two_runs(one, other, second):
+    assert progress.moved_numbers(one, other)["second_bytes"] == second
 
 
 def test_the_numbers_of_two_runs():

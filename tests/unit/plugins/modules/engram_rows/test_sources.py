@@ -167,20 +167,20 @@ def row_in(rows, path, at=0.5):
     return extent["source_offset"] + int(extent["length"] * at)
 
 
+@pytest.mark.parametrize("at", [0, 0.5, 0.9999])
 @pytest.mark.parametrize("chunked", [True, False])
-def test_a_flipped_bit_never_gets_a_record(case, chunked):
-    """Every answer but those of a second reading has it."""
+def test_a_flipped_bit_never_gets_a_record(case, chunked, at):
+    """With the defaults. Every answer has it where checksums are published, otherwise every answer but those of the second reading."""
     rows = case.rows()
-    offset = row_in(rows, SECOND)
-    case.store.faults[SECOND] = [flip_at(offset)] * 20
-    failed = case.run(case.root, rows, chunked=chunked, verify_share=1.0) if chunked else None
-    if not chunked:
-        case.store.faults[SECOND] = [flip_at(offset)] * len(rows["targets"][0]["extents"])
-        failed = case.run(case.root, rows, verify_share=1.0)
+    offset = row_in(rows, SECOND, at)
+    answers = 20 if chunked else len(rows["targets"][0]["extents"])
+    case.store.faults[SECOND] = [flip_at(offset)] * answers
+    failed = case.run(case.root, rows, chunked=chunked)
     assert failed["failed"] and SECOND in failed["msg"], failed
+    assert ("got crc64nvme" if chunked else "not the same at a second reading") in failed["msg"]
     assert not (case.root / "tiny/engram/engram-local.json").exists()
     case.store.faults[SECOND] = []
-    again = case.run(case.root, rows, chunked=chunked, verify_share=1.0)
+    again = case.run(case.root, rows, chunked=chunked)
     assert again["changed"] and engram_reader.problems(case.root / "tiny/engram", case.whole) == []
 
 
@@ -189,7 +189,7 @@ def test_a_second_reading_that_is_wrong_once_is_read_once_more(case):
     case.run(case.root / "counted", rows, **WITHOUT)
     first = len(case.store.requests(SECOND))
     case.store.faults[SECOND] = [lambda *_request: False] * first + [flip_at(row_in(rows, SECOND))] * 2
-    result = case.run(case.root / "mine", rows, verify_share=1.0, workers=1)
+    result = case.run(case.root / "mine", rows, workers=1)
     assert result["changed"] and engram_reader.problems(case.root / "mine/tiny/engram", case.whole) == []
 
 
