@@ -5,19 +5,24 @@
 
 from __future__ import annotations
 
+import dataclasses
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ..host import HostError, read_text, sync_directory
+from ..host import HostError, read_text
 from ..plan import Plan
-from . import manifest
+from ..report.checks import Check
+from . import manifest, pruning, standing
 from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
+from .inplace import InPlace, in_place
+from .inspection import damaged_files
 from .layout import Layout
+from .lock import locked
 from .mover import Transfer
 from .options import range_problems
 from .piece import Limits
@@ -27,9 +32,12 @@ from .receipt import Receipt, ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
 from .source import Source, SourceError
 from .source import parse as parse_sources
-from .stage import Job, NeedsControllerError, adopt, apply, locked
+from .stage import Job, NeedsControllerError, adopt, apply, keep_manifest
 from .stage import tidy as remove_staging
 from .survey import look, read_receipt, tree
+
+#: Seconds without progress of another run after which it is not waited for any more.
+WAIT_FOR_OTHERS = 90.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +57,11 @@ class Request:
     rate_limit: int = 0
     ca_pem: str = ""
     supersedes: str = ""
+    verify: str = "recorded"
+    verify_rate_limit: int = 0
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    in_place: bool = False
+    keep: int = 2
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -75,6 +88,11 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
+            verify=options["verify"],
+            verify_rate_limit=options["verify_rate_limit"],
+            damaged=options["damaged"] or {},
+            in_place=options["in_place"],
+            keep=options["keep"],
             sources=_sources(options["sources_file"]),
         )
 
@@ -115,16 +133,60 @@ class View:
     def diff(self) -> list[dict[str, str]]:
         return self.plan().diff()
 
+    def replacing(self) -> InPlace | None:
+        """How the old revision would make room; also what an earlier run has begun to do."""
+        return in_place(self.staging, self.survey, self.request.ceiling_percent)
+
+    def replaces(self) -> InPlace | None:
+        """The same where it is to be done: the disk does not hold both, or no whole old revision is left."""
+        found = self.replacing()
+        wanted = found is not None and (self.survey.replacing is not None or not self.budget().ok)
+        return found if wanted and self.request.in_place else None
+
+    @property
+    def abandoned(self) -> str:
+        """The revision whose unfinished replacement of this one is given up: its staging makes room."""
+        begun = self.survey.replacing
+        return begun.new if begun and begun.old == self.request.manifest.revision else ""
+
     def budget(self) -> Budget:
-        return budget(self.staging, self.survey, self.request.ceiling_percent)
+        found = budget(self.staging, self.survey, self.request.ceiling_percent)
+        freed = self.survey.leftovers.get(self.abandoned, 0)
+        return dataclasses.replace(found, needed=max(0, found.needed - freed)) if freed else found
+
+    def room(self) -> Check:
+        """Whether the bytes to come fit, and whether they do, or would, in place of the old revision."""
+        check, replaced = budget_check(self.budget(), self.request.node), self.replacing()
+        if self.replaces() and replaced:
+            return dataclasses.replace(
+                check, ok=replaced.ok, found=replaced.text(), cure="" if replaced.ok else check.cure
+            )
+        if check.ok or replaced is None or not replaced.ok:
+            return check
+        return dataclasses.replace(
+            check, cure=f"{check.cure}; or restage.yml with checkpoint_in_place: true: {replaced.text()}"
+        )
 
     def checks(self) -> list[dict[str, Any]]:
-        found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
+        found = [*state_checks(self.staging, self.request.node), self.room()]
         return [check.to_dict() for check in found]
 
     def lacking(self) -> list[str]:
         """Paths of the files that have to come from elsewhere."""
         return [step.file.path for step in self.staging.of("fetch")]
+
+    def told(self) -> dict[str, Any]:
+        """What the group decides from."""
+        replaced, layout = self.replaces(), self.request.layout
+        return {
+            "checks": self.checks(),
+            "budget": self.arithmetic(),
+            "lacking": self.lacking(),
+            "standing": standing.state(layout),
+            "damaged": dict(self.survey.damaged),
+            "in_place": replaced.to_dict() if replaced else {},
+            "frees": pruning.after_switch(layout, self.request.manifest.revision, self.request.keep),
+        }
 
     def arithmetic(self) -> dict[str, Any]:
         return self.budget().to_dict(self.request.node)
@@ -132,7 +194,7 @@ class View:
     def refuse(self) -> None:
         """Raises HostError when this revision cannot be staged here."""
         texts = list(self.staging.problems)
-        room = budget_check(self.budget(), self.request.node)
+        room = self.room()
         if not room.ok:
             texts.append(f"not enough room: {room.found}, expected {room.expected}. Cure: {room.cure}")
         if texts:
@@ -151,7 +213,16 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
+    survey = dataclasses.replace(survey, damaged=_damaged(request, survey))
     return View(request, survey, decide(request.manifest, survey, request.tp), load_crc64(request.python_path))
+
+
+def _damaged(request: Request, survey: Survey) -> dict[str, str]:
+    """Files of the revision that are known to be wrong, or turn out to be when all of them are read."""
+    if request.verify == "full" and request.phase == "budget":
+        return damaged_files(request.layout, survey, request.python_path, request.verify_rate_limit)
+    # Named by an earlier look: one that was repaired since has lost the finding with the receipt's time, or keeps its digest.
+    return dict(request.damaged)
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -186,11 +257,13 @@ class Staged:
 
 def stage(request: Request) -> Staged:
     """Stage, one run at a time. Raises HostError."""
-    with locked(request.layout):
-        adopt(request.layout, request.supersedes or request.manifest.revision, request.manifest.revision)
+    with locked(request.layout, patience=min(WAIT_FOR_OTHERS, request.limits.stall)):
+        adopt(request.layout, superseded(request), request.manifest.revision)
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
+        if seen.abandoned:
+            remove_staging(request.layout, seen.abandoned)
         meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
         job = Job(
             layout=request.layout,
@@ -207,6 +280,7 @@ def stage(request: Request) -> Staged:
                 crc=seen.crc,
             ),
             meter=meter,
+            in_place=seen.replaces(),
         )
         try:
             apply(job)
@@ -215,8 +289,22 @@ def stage(request: Request) -> Staged:
     return Staged(seen, meter.numbers())
 
 
+def superseded(request: Request) -> str:
+    """The revision whose unfinished staging is gone on with: it has files of this one."""
+    if request.supersedes:
+        return request.supersedes
+    begun = look(request.layout, request.manifest.revision).replacing
+    if begun is None or begun.old == request.manifest.revision:
+        return request.manifest.revision
+    return begun.new
+
+
 def tidy(request: Request) -> None:
-    """Remove what a run that was killed at its very end left beside a complete revision; nothing while another runs."""
+    """Remove what a run that was killed at its very end left beside a complete revision; nothing while another runs.
+
+    A revision that was staged from a plan with fewer chunk checksums gets those of this one.
+    """
+    keep_manifest(request.layout, request.manifest)
     left = [request.layout.journal(request.manifest.revision), request.layout.staging(request.manifest.revision)]
     if any(path.exists() for path in left):
         with locked(request.layout):
@@ -266,15 +354,3 @@ def _receipt(layout: Layout, revision: str) -> tuple[Receipt | None, str]:
         return read_receipt(layout, revision), ""
     except ReceiptError as error:
         return None, str(error)
-
-
-def point(layout: Layout, revision: str) -> None:
-    """Move the link in one rename. Raises HostError."""
-    fresh = layout.base / ".current.new"
-    try:
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(layout.link_text(revision))
-        fresh.replace(layout.current)
-        sync_directory(layout.base)
-    except OSError as error:
-        raise HostError(f"cannot point {layout.current} to {revision}: {error.strerror}") from error

@@ -32,6 +32,20 @@ class Layout:
         return self.base / "receipts"
 
     @property
+    def manifests(self) -> Path:
+        return self.base / "manifests"
+
+    @property
+    def switch(self) -> Path:
+        """Where this node is in a switch of the group."""
+        return self.base / "switch.json"
+
+    @property
+    def replacing(self) -> Path:
+        """There while a revision is being replaced in place."""
+        return self.base / "replacing.json"
+
+    @property
     def stagings(self) -> Path:
         return self.base / "staging"
 
@@ -48,6 +62,9 @@ class Layout:
 
     def receipt(self, revision: str) -> Path:
         return self.receipts / f"{revision}.json"
+
+    def manifest(self, revision: str) -> Path:
+        return self.manifests / f"{revision}.json"
 
     def staging(self, revision: str) -> Path:
         return self.stagings / revision

@@ -9,6 +9,7 @@ from typing import Any
 
 from .digest_choice import KINDS
 from .layout import DEFAULT_PYTHON_PATH, DEFAULT_ROOT
+from .switch import PHASES
 
 S3_OPTIONS: dict[str, dict[str, Any]] = {
     "endpoint_url": {"type": "str"},
@@ -72,9 +73,32 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "peers": {"type": "dict", "no_log": True},
     "sources_file": {"type": "path"},
     "supersedes": {"type": "str"},
+    "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
+    "verify_rate_limit": {"type": "int", "default": 600_000_000},
+    "damaged": {"type": "dict"},
+    "in_place": {"type": "bool", "default": False},
+    "keep": {"type": "int", "default": 2},
     "replaced_ok": {"type": "bool", "default": False},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
+}
+
+ACTIVATE_OPTIONS: dict[str, dict[str, Any]] = {
+    **ROOT_OPTIONS,
+    "name": {"type": "str", "required": True},
+    "revision": {"type": "str", "required": True},
+    "phase": {"type": "str", "choices": list(PHASES), "default": "now"},
+    "origin": {"type": "str"},
+    "downtime_s": {"type": "float"},
+}
+
+PRUNE_OPTIONS: dict[str, dict[str, Any]] = {
+    **ROOT_OPTIONS,
+    "name": {"type": "str", "required": True},
+    "node": {"type": "str", "required": True},
+    "keep": {"type": "int", "default": 2},
+    "unfinished": {"type": "bool", "default": False},
+    "foreign_paths": {"type": "list", "elements": "path", "default": []},
 }
 
 #: TCP port of the servers that give files to other nodes.
@@ -125,6 +149,8 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "patience_s": (0, 604800),
         "idle_s": (10, 86400),
         "max_s": (60, 604800),
+        "verify_rate_limit": (0, 1 << 40),
+        "keep": (2, 1000),
     }
     return [
         f"option {name} is {options[name]}, allowed are {low} to {high}"

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
@@ -14,18 +14,22 @@ from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 
-from ..host import HostError, sync_directory, write_text
-from . import units
+from ..host import HostError, read_text, sync_directory, write_text
+from . import replace, units
 from .answers import ChangedError, ExpiredError, MoveError, StoppedError
+from .chunks import outside
 from .decide import CONFIG, Staging, Step, Survey
 from .hashing import Standard
+from .inplace import InPlace
 from .journal import Journal
 from .layout import Layout
-from .manifest import PARTIAL
+from .manifest import PARTIAL, Manifest
+from .mend import mend_others
 from .mover import Mover, Transfer
 from .moving import Wanted
 from .progress import Meter, Reporter
 from .receipt import Derived, Entry, Receipt, render
+from .seed import seed
 from .source import Source
 from .survey import tree
 from .tp_config import ConfigError, derived_text
@@ -44,7 +48,10 @@ class NeedsControllerError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One staging on this node. sources: addresses by path. tp: 0 leaves config.json as it came."""
+    """One staging on this node. sources: addresses by path. tp: 0 leaves config.json as it came.
+
+    in_place: how the old revision makes room, None when it stays.
+    """
 
     layout: Layout
     staging: Staging
@@ -53,6 +60,7 @@ class Job:
     tp: int = 0
     transfer: Transfer = field(default_factory=Transfer)
     meter: Meter = field(default_factory=Meter)
+    in_place: InPlace | None = None
 
     @property
     def directory(self) -> Path:
@@ -63,16 +71,14 @@ class Job:
         return self.layout.revision(self.staging.manifest.revision)
 
     def wanted(self, step: Step) -> Wanted:
-        """The file of this step, with the parts of it that an earlier run fetched."""
+        """The file of this step, with the parts of it that an earlier run fetched, and those of an older state of it."""
         begun = self.survey.begun.get(step.file.path)
         known = begun if begun and step.file.path in self.resumable() else None
-        return Wanted(
-            step.file,
-            self.sources.get(step.file.path, ()),
-            self.directory / step.file.path,
-            trusted=known.trusted if known else (),
-            doubtful=known.doubtful if known else (),
-        )
+        trusted, doubtful = (known.trusted, known.doubtful) if known else ((), ())
+        if self.transfer.check == "crc64nvme":
+            doubtful = (*doubtful, *outside(step.base.parts, (*trusted, *doubtful)))
+        sources = self.sources.get(step.file.path, ())
+        return Wanted(step.file, sources, self.directory / step.file.path, trusted, doubtful)
 
     def resumable(self) -> frozenset[str]:
         """Paths whose partial file is that of the wanted file."""
@@ -83,20 +89,6 @@ class Job:
             if begun and stat and stat.size >= step.file.size and begun.fits(step.file, self.transfer.check):
                 found.append(step.file.path)
         return frozenset(found)
-
-
-@contextlib.contextmanager
-def locked(layout: Layout) -> Iterator[None]:
-    """One staging of a checkpoint at a time on this node. Raises HostError when another one runs."""
-    layout.stagings.mkdir(parents=True, exist_ok=True)
-    with layout.lock.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise HostError(
-                f"another run is staging {layout.name} on this node ({layout.lock} is locked); wait for it, or end it"
-            ) from error
-        yield
 
 
 def adopt(layout: Layout, old: str, new: str) -> None:
@@ -150,7 +142,11 @@ def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
         source, target = job.layout.revisions / step.source, job.directory / step.file.path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.link(source, target)
+            if step.file.path == CONFIG:
+                # People edit it by hand, and an edit must not reach another revision.
+                write_text(target, _read(source) if step.text is None else step.text)
+            else:
+                os.link(source, target)
         except OSError as error:
             raise HostError(f"cannot link {target} to {source}: {error.strerror}") from error
         entry = Entry(step.file.path, step.file.size, step.file.digest, target.stat().st_mtime_ns)
@@ -165,12 +161,42 @@ def _fetch(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
     _transfers(job, config, journal, finished)
     if job.staging.derive and CONFIG in finished:
         _derived_config(job, _read(job.directory / CONFIG))
-    _transfers(job, others, journal, finished)
+    for batch in _batches(job, others):
+        _transfers(job, batch, journal, finished)
+
+
+def _batches(job: Job, steps: list[Step]) -> Iterator[list[Step]]:
+    """All files at once; one by one while each has to wait for the room that its old state takes."""
+    if job.in_place is None:
+        yield steps
+        return
+    replace.begin(job.layout, job.in_place, job.staging.manifest.revision)
+    wanted = {step.file.path: step for step in steps}
+    for replacement in job.in_place.steps:
+        replace.release(job.layout, job.in_place.old, replacement, job.directory / replacement.path)
+        if replacement.path in wanted:
+            yield [wanted[replacement.path]]
+
+
+def _seed(job: Job, step: Step, wanted: Wanted, journal: Journal) -> None:
+    """Copy what an older state of the file has. The mover trusts none of it before it has read it back."""
+    fresh = outside(
+        step.base.parts, (*wanted.trusted, *(done for done in wanted.doubtful if done not in step.base.parts))
+    )
+    if not fresh or job.transfer.check != "crc64nvme":
+        return
+    if step.file.path not in job.resumable():
+        journal.begin(step.file, job.transfer.check)
+    source = job.layout.revisions / step.base.source
+    if source.exists():  # otherwise it has become the partial file
+        seed(source, wanted.partial, step.file.size, [done.part for done in fresh])
 
 
 def _transfers(job: Job, steps: list[Step], journal: Journal, finished: dict[str, Entry]) -> None:
     if not steps:
         return
+    for step in steps:
+        _seed(job, step, job.wanted(step), journal)
     outcome = Mover(job.transfer, journal, job.meter).run(job.wanted(step) for step in steps)
     finished.update(outcome.entries)
     failures = outcome.failures
@@ -223,9 +249,21 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         derived=derived,
         originals=originals,
     )
+    keep_manifest(job.layout, job.staging.manifest)
     write_text(job.layout.receipt(receipt.revision), render(receipt))
+    if whole:
+        swapped = (step.file.path for step in job.staging.steps if step.action != "keep")
+        mend_others(job.layout, job.survey, receipt, swapped)
+    replace.finish(job.layout, receipt.revision)
     tidy(job.layout, receipt.revision)
     return receipt
+
+
+def keep_manifest(layout: Layout, manifest: Manifest) -> None:
+    """Remember what the revision was planned from: its chunk checksums say later what a newer state has in common with it."""
+    text = json.dumps(manifest.to_dict()) + "\n"
+    if read_text(layout.manifest(manifest.revision)) != text:
+        write_text(layout.manifest(manifest.revision), text)
 
 
 def tidy(layout: Layout, revision: str) -> None:

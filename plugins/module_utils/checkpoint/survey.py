@@ -5,28 +5,35 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from ..host import HostError, read_text
-from . import journal
+from . import journal, replace
 from .decide import CONFIG, Disk, OtherRevision, Survey
 from .layout import Layout
 from .manifest import PARTIAL
+from .manifest import parse as parse_manifest
 from .receipt import Entry, Receipt, ReceiptError, Stat, parse
 
 
 def look(layout: Layout, revision: str) -> Survey:
     """What there is of this revision and beside it. Raises HostError when the disk cannot be read."""
     problem = split_problem(layout)
-    receipt = None
+    receipt = replacing = None
     try:
+        replacing = replace.read(layout)
         receipt = read_receipt(layout, revision)
     except ReceiptError as error:
         problem = str(error)
     directory = layout.revision(revision)
     record = journal.parse(read_text(layout.journal(revision)) or "", journal.boot_id())
+    if replacing and replacing.old == revision and receipt is None:
+        # Back to the one that was being replaced: what is left of it was verified.
+        left = {entry.path: entry for entry in replacing.receipt.files if entry.path not in replacing.receipt.derived}
+        record = journal.Record({**left, **record.files}, record.begun)
     staging = layout.staging(revision)
     # A run that was killed between its last rename and the receipt left a whole, unrecorded revision.
     staged = staging if staging.is_dir() or receipt else directory
@@ -39,15 +46,25 @@ def look(layout: Layout, revision: str) -> Survey:
         begun=record.begun,
         staged=renamed(tree(staged), record.files) if record.files or staging.is_dir() else {},
         others=tuple(
-            OtherRevision(other, tree(layout.revision(other.revision)))
-            for other in receipts(layout)
+            OtherRevision(other, tree(layout.revision(other.revision)), chunks(layout, other.revision))
+            for other in (*receipts(layout), *([replacing.receipt] if replacing else []))
             if other.revision != revision
         ),
         leftovers=leftovers(layout),
         current=current_revision(layout),
         config_text=read_text(directory / CONFIG) if receipt else None,
         problem=problem,
+        replacing=replacing,
     )
+
+
+def chunks(layout: Layout, revision: str) -> dict[str, tuple[str, ...]]:
+    """Chunk checksums by path of what this revision was planned from; none where they are not known."""
+    text = read_text(layout.manifest(revision))
+    try:
+        return {file.path: file.chunks for file in parse_manifest(json.loads(text)).files} if text else {}
+    except (ValueError, TypeError):
+        return {}  # older states only save a transfer; what cannot be read saves none
 
 
 def renamed(found: dict[str, Stat], finished: Mapping[str, Entry]) -> dict[str, Stat]:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import random
@@ -17,7 +18,7 @@ from pathlib import Path
 import pytest
 from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest, sink, stage
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, lock, manifest, sink, stage
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
@@ -65,6 +66,11 @@ def request(store, root, tp=0, wanted=None, sources=None, **more):
         "ca_pem": None,
         "sources_file": None,
         "supersedes": None,
+        "verify": "recorded",
+        "verify_rate_limit": 0,
+        "damaged": None,
+        "in_place": False,
+        "keep": 2,
         **more,
     }
     return replace(frontend.Request.from_options(options), sources=store.sources() if sources is None else sources)
@@ -221,7 +227,7 @@ def test_equal_files_of_another_revision_become_links(store, tmp_path):
     store.objects["shard2"] = RANDOM.randbytes(50_000)
     store.seen.clear()
     _layout, second = staged(store, tmp_path, tp=3)
-    assert sorted(path for path, _headers in store.seen) == ["config.json", "shard2"]
+    assert [path for path, _headers in store.seen] == ["shard2"]
     shared = [(layout.revision(revision) / "shard1").stat().st_ino for revision in (first, second)]
     assert shared[0] == shared[1]
     configs = [(layout.revision(revision) / "config.json").stat().st_ino for revision in (first, second)]
@@ -267,10 +273,30 @@ def test_a_full_disk_stops_the_other_files(store, tmp_path, monkeypatch):
     assert re.search(r"and [12] more, stopped for that", str(caught.value))
 
 
-def test_two_runs_at_once_are_refused(store, tmp_path):
+def test_two_runs_at_once_are_refused(store, tmp_path, monkeypatch):
     wanted = request(store, tmp_path)
-    with stage.locked(wanted.layout), pytest.raises(HostError, match="another run is staging tiny"):
+    monkeypatch.setattr(frontend, "WAIT_FOR_OTHERS", 0.2)
+    with lock.locked(wanted.layout), pytest.raises(HostError, match="another run is staging tiny"):
         frontend.stage(wanted)
+
+
+def test_a_run_whose_controller_is_gone_is_waited_for_while_it_moves(tmp_path):
+    layout, now, events = Layout(str(tmp_path), "tiny"), [0.0], []
+
+    def sleep(seconds):
+        now[0] += seconds
+        if now[0] < 50:  # it moves bytes
+            layout.progress("r1").write_text("x")
+            os.utime(layout.progress("r1"), ns=(0, int(now[0] * 1e9)))
+        else:  # and ends
+            held.close()
+
+    layout.stagings.mkdir(parents=True)
+    held = layout.lock.open("w")
+    fcntl.flock(held, fcntl.LOCK_EX)
+    with lock.locked(layout, patience=10, clock=lambda: now[0], sleep=sleep):
+        events.append(now[0])
+    assert events == [50.0]
 
 
 def test_a_file_without_an_address_names_the_way_to_call_it(store, tmp_path):

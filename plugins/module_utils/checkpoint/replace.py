@@ -1,0 +1,82 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Takes the old revision apart file by file while the new one comes. What is left at any point is in ``replacing.json``."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ..host import HostError, read_text, sync_directory, write_text
+from . import replacing
+from .inplace import InPlace, Replacement
+from .layout import Layout
+from .manifest import PARTIAL
+from .prune import TRASH
+from .receipt import ReceiptError, render
+
+
+def read(layout: Layout) -> replacing.Replacing | None:
+    """What an earlier run began. Raises ReceiptError."""
+    return replacing.parse(read_text(layout.replacing), str(layout.replacing))
+
+
+def begin(layout: Layout, plan: InPlace, new: str) -> None:
+    """From here on the old revision does not count as complete: its receipt moves into the record. Raises HostError."""
+    if read_text(layout.manifest(plan.old)) is None:
+        write_text(layout.manifest(plan.old), render(plan.receipt))
+    write_text(layout.replacing, replacing.render(replacing.Replacing(new, plan.receipt)))
+    layout.receipt(plan.old).unlink(missing_ok=True)
+    sync_directory(layout.receipts)
+    for name in plan.dropped:
+        discard(layout, name)
+
+
+def discard(layout: Layout, revision: str) -> None:
+    """Delete a revision: out of sight by one rename first, so that it is there whole or not at all. Raises HostError."""
+    place = layout.stagings / f"{TRASH}{revision}"
+    try:
+        if layout.revision(revision).is_dir():
+            shutil.rmtree(place, ignore_errors=True)
+            layout.revision(revision).rename(place)
+            sync_directory(layout.revisions)
+        layout.receipt(revision).unlink(missing_ok=True)
+        layout.manifest(revision).unlink(missing_ok=True)
+        shutil.rmtree(place, ignore_errors=True)
+    except OSError as error:
+        raise HostError(
+            f"cannot delete revision {revision} from {layout.base}: {error}; run again after the cure"
+        ) from error
+
+
+def release(layout: Layout, old: str, step: Replacement, staged: Path) -> None:
+    """Give up the old state of one file; staged: where its new state comes together. Raises HostError."""
+    path = layout.revision(old) / step.path
+    try:
+        if step.moves and path.exists():
+            partial = staged.with_name(staged.name + PARTIAL)
+            partial.parent.mkdir(parents=True, exist_ok=True)
+            path.replace(partial)
+            sync_directory(partial.parent)
+        elif step.frees:
+            path.unlink(missing_ok=True)
+        if path.parent.is_dir():
+            sync_directory(path.parent)
+    except OSError as error:
+        raise HostError(
+            f"cannot make room for {step.path} in {path.parent}: {error.strerror}; run again after the cure"
+        ) from error
+
+
+def finish(layout: Layout, complete: str) -> None:
+    """A revision is complete: nothing is being replaced any more. What is left of the old one are names of shared files."""
+    try:
+        record = read(layout)
+    except ReceiptError:
+        return
+    if record is None:
+        return
+    if record.old != complete:
+        shutil.rmtree(layout.revision(record.old), ignore_errors=True)
+    layout.replacing.unlink(missing_ok=True)

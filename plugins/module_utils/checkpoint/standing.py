@@ -1,0 +1,89 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where this node stands between revisions: reads the record of its switch, and carries out a phase of one."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from ..host import HostError, read_text, sync_directory, write_text
+from ..plan import Plan
+from . import switch
+from .layout import Layout
+from .receipt import wrong_files
+from .survey import current_revision, receipts, tree
+
+#: What the engine's unit was rendered from.
+ENGINE_RECORD = "/etc/gb10-ring/engine.json"
+
+
+def read_record(layout: Layout) -> switch.Record:
+    """Raises HostError when there is one that cannot be read."""
+    try:
+        return switch.parse(read_text(layout.switch), str(layout.switch))
+    except switch.SwitchError as error:
+        raise HostError(str(error)) from error
+
+
+def state(layout: Layout, engine_record: str = ENGINE_RECORD) -> dict[str, Any]:
+    """The standing of this node, for a decision of the group."""
+    complete = [
+        receipt.revision
+        for receipt in receipts(layout)
+        if not wrong_files(receipt, tree(layout.revision(receipt.revision)))
+    ]
+    return {
+        "current": current_revision(layout),
+        "record": asdict(read_record(layout)),
+        "complete": complete,
+        "serves": _served(engine_record, layout),
+    }
+
+
+def _served(path: str, layout: Layout) -> str:
+    """The revision of this checkpoint that the engine's unit names."""
+    try:
+        model = json.loads(read_text(path) or "{}").get("model") or {}
+        return str(model["revision"]) if Path(model["root"]) == layout.base else ""
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return ""
+
+
+def step(
+    layout: Layout, phase: switch.Phase, revision: str, origin: str | None, downtime_s: float | None = None
+) -> tuple[switch.Step, Plan]:
+    """What the phase does here. downtime_s: what the switch cost, for the record. Raises HostError."""
+    record, current = read_record(layout), current_revision(layout)
+    try:
+        wanted = switch.step(phase, record, current, revision, origin)
+        if downtime_s is not None:
+            wanted = replace(wanted, record=replace(wanted.record, downtime_s=round(downtime_s, 2)))
+    except switch.SwitchError as error:
+        raise HostError(f"cannot {phase} the switch to {revision}: {error}") from error
+    return wanted, switch.plan_of(wanted, record, current, str(layout.current), str(layout.switch))
+
+
+def apply(layout: Layout, wanted: switch.Step) -> None:
+    """Link first: the record says what the link means, and a run that ends between them is told by both. Raises HostError."""
+    if wanted.link != current_revision(layout):
+        point(layout, wanted.link)
+    write_text(layout.switch, switch.render(wanted.record))
+
+
+def point(layout: Layout, revision: str) -> None:
+    """Move the link in one rename; an empty revision takes it away. Raises HostError."""
+    fresh = layout.base / ".current.new"
+    try:
+        fresh.unlink(missing_ok=True)
+        if revision:
+            fresh.symlink_to(layout.link_text(revision))
+            fresh.replace(layout.current)
+        else:
+            layout.current.unlink(missing_ok=True)
+        sync_directory(layout.base)
+    except OSError as error:
+        raise HostError(f"cannot point {layout.current} to {revision or 'nothing'}: {error.strerror}") from error

@@ -1,0 +1,247 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Model updates on the lab: states of the bucket, runs through a proxy that counts, and looks at what the nodes serve."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from itertools import pairwise
+
+from fault_proxy import FaultProxy
+from site_run import CHECKOUT, INVENTORY, NODES, ctl, on
+
+ENGRAM_SHARDS = ("model-00047-of-00048.safetensors", "model-00048-of-00048.safetensors")
+NAME = "DeepSeek-V4.1-Flash-EXL3-lab"
+ROOT = f"/var/lib/gb10-ring/checkpoints/{NAME}"
+PREFIX = f"bot-lab-21/{NAME}"
+SERVER, PORT = "198.18.0.254", 8446
+BASE = CHECKOUT / ".lab" / "checkpoint-1"
+HEAD = ("198.18.0.1", 8000)
+ADDRESSES = {f"198.18.0.{number}": node for number, node in enumerate(NODES, start=1)}
+
+
+def publish(kind: str) -> dict[str, object]:
+    """Bring the bucket to this variant; its manifest."""
+    folder = CHECKOUT / ".lab" / f"variant-{os.environ['LAB_INSTANCE']}"
+    argv = ["lab/checkpoint_variants.py", "--base", str(BASE), "--out", str(folder), "--kind", kind]
+    subprocess.run([sys.executable, *argv], cwd=CHECKOUT, check=True, capture_output=True, timeout=120)
+    ctl("s3", "upload", str(folder), PREFIX)
+    found: dict[str, object] = json.loads((folder / "checkpoint-manifest.json").read_text())
+    return found
+
+
+@dataclass
+class Run:
+    """One playbook run. moved: bytes that each node asked the store for, by file."""
+
+    code: int
+    output: str
+    seconds: float
+    moved: dict[str, Counter[str]] = field(default_factory=dict)
+
+    @property
+    def total(self) -> int:
+        return sum(sum(files.values()) for files in self.moved.values())
+
+    @property
+    def files(self) -> set[str]:
+        return {name for files in self.moved.values() for name in files}
+
+
+def argv(playbook: str, *extra: str, **variables: object) -> list[str]:
+    endpoint = {"checkpoint_endpoint_url": f"http://{SERVER}:{PORT}"}
+    options = ["-e", json.dumps({**endpoint, **variables})]
+    return ["ansible-playbook", f"playbooks/{playbook}", "-i", str(INVENTORY / "ring.yml"), *options, *extra]
+
+
+def environment() -> dict[str, str]:
+    return {**os.environ, "ANSIBLE_NOCOLOR": "1", "ANSIBLE_TIMEOUT": "5"}
+
+
+def restage(*extra: str, playbook: str = "restage.yml", **variables: object) -> Run:
+    with FaultProxy(SERVER, PORT, f"{SERVER}:8333", lambda _asked: None) as proxy:
+        began = time.monotonic()
+        done = subprocess.run(
+            argv(playbook, *extra, **variables),
+            cwd=CHECKOUT,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+            env=environment(),
+        )
+        return Run(done.returncode, done.stdout + done.stderr, time.monotonic() - began, moved(proxy))
+
+
+def moved(proxy: FaultProxy) -> dict[str, Counter[str]]:
+    found: dict[str, Counter[str]] = {node: Counter() for node in NODES}
+    for one in proxy.seen:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", one.range)
+        if asked and one.node in ADDRESSES:
+            found[ADDRESSES[one.node]][one.file] += int(asked[2]) - int(asked[1]) + 1
+    return found
+
+
+class Controller:
+    """A run that can be killed as a closed laptop kills it: all its processes at once, without a word to the nodes."""
+
+    def __init__(self, *extra: str, playbook: str = "restage.yml", **variables: object) -> None:
+        self.proxy = FaultProxy(SERVER, PORT, f"{SERVER}:8333", lambda _asked: None)
+        self.words = argv(playbook, *extra, **variables)
+
+    def __enter__(self) -> Controller:
+        self.proxy.__enter__()
+        self.process = subprocess.Popen(
+            self.words,
+            cwd=CHECKOUT,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=environment(),
+        )
+        return self
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
+        self.proxy.__exit__(None, None, None)
+
+
+def everywhere(command: str) -> list[str]:
+    """What a command prints on each node, in their order."""
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(lambda node: on(node, command), NODES))
+
+
+def end_stagings() -> None:
+    """Kill what a run without a controller has left running on the nodes, as a crash would."""
+    held = f'for f in /proc/[0-9]*/fd/*; do [ "$(readlink $f)" = {ROOT}/staging/.lock ] && echo $f; done | cut -d/ -f3 | sort -u'
+    everywhere(f"kill -9 $({held}) 2>/dev/null; true")
+
+
+def active() -> list[str]:
+    """The revision that current names, on each node."""
+    return [text.rpartition("/")[2] for text in everywhere(f"readlink {ROOT}/current")]
+
+
+def units() -> list[str]:
+    """The revision that the engine's unit runs, on each node, from its process."""
+    look = (
+        "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value gb10-ring-engine.service)/cmdline | grep /revisions/"
+    )
+    return [text.rpartition("/")[2] for text in everywhere(f"{look} || true")]
+
+
+def record(node: str) -> dict[str, object]:
+    found: dict[str, object] = json.loads(on(node, f"cat {ROOT}/switch.json"))
+    return found
+
+
+def healthy() -> bool:
+    connection = http.client.HTTPConnection(*HEAD, timeout=1)
+    try:
+        connection.request("GET", "/health")
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def serve_all(revision: str) -> bool:
+    """Whether all nodes serve this revision, as links, processes and the API say; asserts each."""
+    assert active() == [revision] * 3
+    assert units() == [revision] * 3
+    assert healthy()
+    return True
+
+
+def whole(revision: str, node: str, manifest: dict[str, object]) -> bool:
+    """Whether every file of this manifest is there as published; config.json may be a derived one."""
+    rows = on(node, f"cd {ROOT}/revisions/{revision} && sha256sum *").splitlines()
+    found = {row.split()[1]: row.split()[0] for row in rows}
+    wanted = {str(file["path"]): str(file["sha256"]) for file in manifest["files"]}  # type: ignore[attr-defined, index]
+    found.pop("config.json"), wanted.pop("config.json")
+    assert found == wanted
+    return True
+
+
+class Health:
+    """Looks at the API all the time, as a client would; downtime: seconds from the last healthy answer to the next."""
+
+    def __init__(self) -> None:
+        self.looks: list[tuple[float, bool]] = []
+        self.end = threading.Event()
+        self.thread = threading.Thread(target=self._look)
+
+    def _look(self) -> None:
+        while not self.end.wait(0.05):
+            answer = healthy()
+            self.looks.append((time.monotonic(), answer))
+
+    def __enter__(self) -> Health:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.end.set()
+        self.thread.join()
+
+    @property
+    def downtime(self) -> float:
+        """The longest time without a healthy answer between two of them."""
+        good = [at for at, answer in self.looks if answer]
+        return max((later - earlier for earlier, later in pairwise(good)), default=0.0)
+
+
+class Fullness:
+    """Samples how full the data file system of a node is; peak: the most bytes that were not available."""
+
+    def __init__(self, node: str) -> None:
+        script = f"while :; do stat -f -c '%b %a %S' {ROOT}; sleep 0.02; done"
+        self.process = subprocess.Popen(
+            ["lab/ctl", "exec", node, "--", "timeout", "280", "sh", "-c", script],
+            cwd=CHECKOUT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+        self.peak, self.samples, self.size = 0, 0, 0
+        self.thread = threading.Thread(target=self._read)
+
+    def _read(self) -> None:
+        for line in self.process.stdout or ():
+            blocks, available, unit = map(int, line.split())
+            self.size, self.samples = blocks * unit, self.samples + 1
+            self.peak = max(self.peak, (blocks - available) * unit)
+
+    def __enter__(self) -> Fullness:
+        self.thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.process.terminate()
+        self.process.wait()
+        self.thread.join()
+
+
+def disk(node: str) -> tuple[int, int]:
+    """Bytes in use as kubelet counts them, and the size of the data file system."""
+    blocks, available, unit = map(int, on(node, f"stat -f -c '%b %a %S' {ROOT}").split())
+    return (blocks - available) * unit, blocks * unit
