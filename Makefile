@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging restage restage-kills fabric-test molecule shapes bench-stage \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity lab-test faults restage fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -74,6 +74,12 @@ staging: lab-base ## Staging through a proxy that injects faults, and what it le
 fanout: lab-base ## Nodes that give each other files: what leaves the store, and neighbours that die or lie (8 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_fanout.py
 
+restage: lab-base ## Model updates: what they cost in bytes and downtime, bad ones, nodes that die, disks that are too small
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage.py
+
+restage-kills: lab-base ## Ten kills of the controller at random moments of a re-staging, each with the run after it (7 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_kills.py
+
 fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe changes, the ladder, the cables
 	trap '$(TEST_LAB) down' EXIT; \
 	for subject in plan safety ladder cabling; do \
@@ -101,7 +107,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: matching by MAC, soft RoCE, swap, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm.py
 
-test-full: test fanout staging test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test fanout staging restage-kills test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

@@ -90,7 +90,9 @@ class Decision:
             )
         elif self.stage:
             parts.append(f"stage revision {self.revision} beside what is served")
-        if self.switch:
+        if self.switch and self.origin == self.revision and not self.stage:
+            parts.append(f"start all nodes again with revision {self.revision}")
+        elif self.switch:
             back = f"on failure back to {self.origin}" if self.origin else "with nothing to go back to"
             parts.append(f"switch all nodes to {self.revision}, {back}")
         return "; ".join(parts)
@@ -106,7 +108,7 @@ def decide(nodes: Sequence[Node], revision: str) -> Decision:
     bad = errors([check for node in nodes for check in node.checks])
     return Decision(
         revision=revision,
-        origin=origin if origin != revision else "",
+        origin=origin,
         stage=any(node.changes for node in nodes),
         switch=switch,
         in_place=in_place,

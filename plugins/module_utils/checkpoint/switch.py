@@ -86,11 +86,9 @@ def step(phase: Phase, record: Record, current: str, revision: str, origin: str 
     if phase == "prepare":
         return Step(Record(came_from, record.previous, revision, record.downtime_s), current)
     if phase == "revert":
-        return (
-            Step(Record(record.active, record.previous, "", record.downtime_s), record.active)
-            if record.open
-            else Step(record, current)
-        )
+        # Where there was nothing before, the link stays: it could name nothing better.
+        over = Record(record.active, record.previous, "", record.downtime_s)
+        return Step(over, record.active or current) if record.open else Step(record, current)
     if phase == "commit" and record.target != revision:
         raise SwitchError(
             f"revision {revision} was not prepared here ({state_text(record, current)}); run restage.yml or rollback.yml again"

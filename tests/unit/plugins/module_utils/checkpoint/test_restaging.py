@@ -16,6 +16,7 @@ from awscrt import checksums
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest, seed, stage, survey
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import CHUNK
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.parts import Part
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
 
@@ -186,8 +187,6 @@ def test_the_ways_of_copying(tmp_path, monkeypatch, way):
 
 
 def manifest_part(index):
-    from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.parts import Part  # noqa: PLC0415 - one user
-
     return Part(index * CHUNK, CHUNK)
 
 
