@@ -48,8 +48,11 @@ class ActionModule(ActionBase):
         decision = decide(present, options["revision"] or "")
         if decision.rows:
             display.display(f"\n{table(decision.rows)}\n")
-        told = {"changed": False, "msg": decision.text(), "rows": [dict(row) for row in decision.rows]}
-        return {**result, **told, **decision.to_dict(), "failed": bool(decision.refusal)}
+        if decision.refusal:
+            return {**result, "failed": True, "msg": decision.text()}
+        display.display(f"{decision.text()}\n")
+        told = {"changed": False, "failed": False, "msg": decision.text(), "rows": [dict(row) for row in decision.rows]}
+        return {**result, **told, **decision.to_dict()}
 
 
 def budget_node(host: str, variables: Mapping[str, Any]) -> restage.Node | None:

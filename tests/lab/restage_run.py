@@ -214,9 +214,10 @@ class Fullness:
     """Samples how full the data file system of a node is; peak: the most bytes that were not available."""
 
     def __init__(self, node: str) -> None:
-        script = f"while :; do stat -f -c '%b %a %S' {ROOT}; sleep 0.02; done"
+        script = f"echo $$ >/run/fullness.pid; while :; do stat -f -c '%b %a %S' {ROOT}; sleep 0.02; done"
+        self.node = node
         self.process = subprocess.Popen(
-            ["lab/ctl", "exec", node, "--", "timeout", "280", "sh", "-c", script],
+            ["lab/ctl", "exec", node, "--", "sh", "-c", script],
             cwd=CHECKOUT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -236,7 +237,7 @@ class Fullness:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.process.terminate()
+        on(self.node, "kill $(cat /run/fullness.pid); rm /run/fullness.pid")
         self.process.wait()
         self.thread.join()
 

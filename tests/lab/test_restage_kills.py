@@ -14,8 +14,8 @@ import time
 from typing import Any
 
 import pytest
-from restage_run import ROOT, Controller, active, everywhere, publish, record, restage, serve_all, whole
 
+from restage_run import ROOT, Controller, active, everywhere, publish, record, restage, serve_all, whole
 from site_run import NODES, on, play
 
 SEED = int(os.environ.get("RESTAGE_SEED", "6"))
