@@ -75,7 +75,7 @@ fanout: lab-base ## Nodes that give each other files: what leaves the store, and
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_fanout.py
 
 restage: lab-base ## Model updates: what they cost in bytes and downtime, bad ones, nodes that die, disks that are too small
-	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage.py
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage.py tests/lab/test_restage_disk.py
 
 restage-kills: lab-base ## Ten kills of the controller at random moments of a re-staging, each with the run after it (7 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_kills.py

@@ -186,11 +186,15 @@ class Standing:
 def origin_of(standings: tuple[Standing, ...]) -> str:
     """The revision that the whole group can go back to, or an empty text.
 
-    Records of a switch that is under way say it. Otherwise it is what is active, on most nodes when they differ.
+    Records of a switch that is under way say it. Otherwise it is what all engines serve, for a link can be moved without them;
+    then what is active, on most nodes when they differ.
     """
     whole = [frozenset(standing.complete) for standing in standings]
     everywhere = frozenset.intersection(*whole) if whole else frozenset()
     named = [standing.record.active for standing in standings if standing.record.open]
+    served = {standing.serves for standing in standings}
+    if not named and len(served) == 1 and served <= everywhere:
+        return served.pop()
     named = named or [standing.current for standing in standings]
     able = [name for name in named if name in everywhere]
     return max(sorted(set(able)), key=able.count) if able else ""

@@ -147,6 +147,13 @@ def test_what_a_group_goes_back_to(standings, origin):
     assert origin_of(made) == origin
 
 
+def test_a_link_that_was_moved_without_the_engines_does_not_hide_what_they_serve():
+    moved = tuple(Standing(f"n{i}", B, Record(B, A), BOTH, serves=A) for i in range(3))
+    assert origin_of(moved) == A
+    assert origin_of((*moved[:2], Standing("n2", B, Record(B, A), BOTH, serves=B))) == B
+    assert origin_of(tuple(Standing("n", B, Record(), frozenset({B}), serves="gone") for _index in range(2))) == B
+
+
 @pytest.mark.parametrize(
     ("standing", "reason"),
     [
