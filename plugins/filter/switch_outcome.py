@@ -14,7 +14,7 @@ description:
   - >-
     Reads C(checkpoint_switch_reason), C(checkpoint_back_result) and C(checkpoint_back_done), which the role C(checkpoint) sets when a
     switch fails, of every host in O(hosts).
-positional: hosts, revision, origin
+positional: hosts, revision, origin, started
 options:
   _input:
     description: The C(hostvars) mapping.
@@ -33,6 +33,10 @@ options:
     description: Name of the revision that it went back to, empty when there is none.
     type: str
     required: true
+  started:
+    description: Whether the group was stopped already.
+    type: bool
+    default: true
 seealso:
   - module: gb10.ring.checkpoint_activate
 """
@@ -54,7 +58,7 @@ _value:
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.outcome import Ended, all_back, text
 
 
-def switch_outcome(hostvars, hosts, revision, origin):
+def switch_outcome(hostvars, hosts, revision, origin, started=True):
     ended = []
     for host in hosts:
         back = hostvars[host].get("checkpoint_back_result") or {}
@@ -66,7 +70,7 @@ def switch_outcome(hostvars, hosts, revision, origin):
                 done=bool(hostvars[host].get("checkpoint_back_done")),
             )
         )
-    return {"all_back": all_back(ended), "text": text(ended, revision, origin)}
+    return {"all_back": all_back(ended), "text": text(ended, revision, origin, started)}
 
 
 class FilterModule:

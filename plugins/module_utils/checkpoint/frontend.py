@@ -269,7 +269,7 @@ def stage(request: Request) -> Staged:
             layout=request.layout,
             staging=seen.staging,
             survey=seen.survey,
-            sources=request.sources,
+            sources=_alone(request.sources) if seen.replaces() else request.sources,
             tp=request.tp,
             transfer=Transfer(
                 context=_trust(request.ca_pem),
@@ -287,6 +287,11 @@ def stage(request: Request) -> Staged:
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
     return Staged(seen, meter.numbers())
+
+
+def _alone(sources: Mapping[str, tuple[Source, ...]]) -> dict[str, tuple[Source, ...]]:
+    """Without other nodes: two that replace files one by one, each in its own order, could wait for each other."""
+    return {path: tuple(source for source in found if source.kind == "s3") for path, found in sources.items()}
 
 
 def superseded(request: Request) -> str:

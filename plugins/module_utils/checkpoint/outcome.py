@@ -23,11 +23,18 @@ def all_back(ended: Sequence[Ended]) -> bool:
     return all(one.back for one in ended)
 
 
-def text(ended: Sequence[Ended], revision: str, origin: str) -> str:
-    """Reasons of all nodes first, then where they are now and what to do."""
+def text(ended: Sequence[Ended], revision: str, origin: str, started: bool = True) -> str:
+    """Reasons of all nodes first, then where they are now and what to do. started: whether the group was stopped already."""
     reasons = [f"- {one.node}: {one.reason}" for one in ended if one.reason]
     reasons += [f"- {one.node}: it does not answer" for one in ended if not (one.reason or one.back)]
-    return "\n".join([f"the switch to revision {revision} failed:", *reasons, _state(ended, origin)])
+    return "\n".join(
+        [f"the switch to revision {revision} failed:", *reasons, _state(ended, origin) if started else _NOTHING]
+    )
+
+
+_NOTHING = (
+    "Nothing was stopped or moved: the group goes on as it was. Cure what is said above and run restage.yml again"
+)
 
 
 def _state(ended: Sequence[Ended], origin: str) -> str:

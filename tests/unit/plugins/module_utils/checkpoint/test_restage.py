@@ -140,3 +140,8 @@ def test_what_is_said_of_a_switch_that_failed(ended, origin, back, said):
     told = text(ended, B, origin)
     assert told.startswith("the switch to revision rev-b failed:\n")
     assert all(part in told for part in said)
+
+
+def test_a_group_that_could_not_be_prepared_goes_on():
+    told = text([Ended("n0", "boom", True, True), Ended("n1", "", True, True)], B, A, started=False)
+    assert "- n0: boom" in told and told.splitlines()[-1].startswith("Nothing was stopped or moved")

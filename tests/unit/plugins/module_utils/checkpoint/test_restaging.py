@@ -17,6 +17,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import fronte
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import CHUNK
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.parts import Part
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.source import Source, with_peers
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
 
@@ -248,6 +249,14 @@ def test_with_consent_files_are_replaced_one_by_one_under_the_ceiling(small, sto
     assert sorted(fetched(store)) == ["a.txt", "large"]
     assert not layout.receipt(first).exists() and not layout.replacing.exists() and not layout.revision(first).exists()
     assert json.loads(layout.manifest(first).read_text())["revision"] == first
+
+
+def test_nobody_is_waited_for_while_files_are_replaced_one_by_one(small, store, tmp_path):
+    _disk, layout, _first = small
+    wanted = request(store, tmp_path, in_place=True)
+    waits = {path: [Source("http://127.0.0.1:9/x", "peer", 3600.0)] for path in store.objects}
+    frontend.stage(replace(wanted, sources=with_peers(store.urls(), waits)))
+    assert contents(layout.revision(wanted.manifest.revision)) == store.objects
 
 
 def test_a_replacement_goes_on_after_a_break_at_any_file(small, store, tmp_path):
