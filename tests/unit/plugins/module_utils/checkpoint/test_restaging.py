@@ -13,7 +13,15 @@ from dataclasses import replace
 import pytest
 from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest, seed, stage, survey
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import (
+    chunks,
+    frontend,
+    manifest,
+    parts,
+    seed,
+    stage,
+    survey,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import CHUNK
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.parts import Part
@@ -124,6 +132,23 @@ def test_only_changed_chunks_are_fetched(store, tmp_path, new, most):
     assert (layout.revision(revision) / "large").read_bytes() == new
     assert result["summary"]["reused"]["bytes"] == len(new) - most["large"]
     assert result["moved"]["s3_bytes"] == most["large"]
+
+
+@pytest.mark.parametrize("changed", [{17}, {0, 99}, set(range(0, 100, 10))])
+def test_a_shard_of_a_hundred_chunks_costs_those_that_changed(store, tmp_path, monkeypatch, changed):
+    size = 64 << 10
+    for module in (manifest, parts, chunks):
+        monkeypatch.setattr(module, "CHUNK", size)
+    monkeypatch.setitem(globals(), "CHUNK", size)
+    body = RANDOM.randbytes(100 * size)
+    store.objects["large"] = body
+    staged(store, tmp_path)
+    for index in changed:
+        body = edited(body, index * size + 77)
+    store.objects["large"] = body
+    layout, revision, _result = staged(store, tmp_path)
+    assert fetched(store) == {"large": len(changed) * size}
+    assert (layout.revision(revision) / "large").read_bytes() == body
 
 
 def test_the_old_revision_keeps_its_bytes(store, tmp_path):
