@@ -16,6 +16,7 @@ from ..host import HostError, read_text
 from ..plan import Plan
 from ..report.checks import Check
 from . import manifest, pruning, standing
+from . import replace as replacement
 from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
@@ -218,10 +219,9 @@ def view(request: Request) -> View:
 
 
 def _damaged(request: Request, survey: Survey) -> dict[str, str]:
-    """Files of the revision that are known to be wrong, or turn out to be when all of them are read."""
+    """Files of the revision that this run's budget found to be wrong, or that turn out to be when all of them are read."""
     if request.verify == "full" and request.phase == "budget":
         return damaged_files(request.layout, survey, request.python_path, request.verify_rate_limit)
-    # Named by an earlier look: one that was repaired since has lost the finding with the receipt's time, or keeps its digest.
     return dict(request.damaged)
 
 
@@ -298,7 +298,10 @@ def superseded(request: Request) -> str:
     """The revision whose unfinished staging is gone on with: it has files of this one."""
     if request.supersedes:
         return request.supersedes
-    begun = look(request.layout, request.manifest.revision).replacing
+    try:
+        begun = replacement.read(request.layout)
+    except ReceiptError as error:
+        raise HostError(str(error)) from error
     if begun is None or begun.old == request.manifest.revision:
         return request.manifest.revision
     return begun.new
@@ -310,9 +313,14 @@ def tidy(request: Request) -> None:
     A revision that was staged from a plan with fewer chunk checksums gets those of this one.
     """
     keep_manifest(request.layout, request.manifest)
-    left = [request.layout.journal(request.manifest.revision), request.layout.staging(request.manifest.revision)]
+    left = [
+        request.layout.replacing,
+        request.layout.journal(request.manifest.revision),
+        request.layout.staging(request.manifest.revision),
+    ]
     if any(path.exists() for path in left):
         with locked(request.layout):
+            replacement.finish(request.layout, request.manifest.revision)
             remove_staging(request.layout, request.manifest.revision)
 
 

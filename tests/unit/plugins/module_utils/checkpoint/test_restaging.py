@@ -299,6 +299,17 @@ def test_a_replacement_goes_on_after_a_break_at_any_file(small, store, tmp_path)
     assert not layout.replacing.exists()
 
 
+def test_a_replacement_that_was_killed_after_its_receipt_is_over_with_the_next_run(small, store, tmp_path, monkeypatch):
+    _disk, layout, first = small
+    monkeypatch.setattr(stage.replace, "finish", lambda *_arguments: None)
+    _layout, second, _result = staged(store, tmp_path, in_place=True)
+    monkeypatch.undo()
+    assert layout.replacing.exists() and layout.revision(first).is_dir()
+    frontend.tidy(request(store, tmp_path))
+    assert not layout.replacing.exists() and not layout.revision(first).exists()
+    assert contents(layout.revision(second)) == store.objects
+
+
 def test_a_broken_replacement_can_go_back_to_the_old_revision(small, store, tmp_path):
     _disk, layout, first = small
     store.faults["large"] = [lambda handler, _body, _start: handler.refuse(403, "AccessDenied") or True] * 50
