@@ -108,7 +108,7 @@ def main() -> None:
     try:
         frontend.check_names(name, revision)
         previous = current_revision(layout)
-        refusal = frontend.activation_of(layout, revision).refusal if phase in ("now", "prepare", "commit") else ""
+        refusal = standing.activation_of(layout, revision).refusal if phase in ("now", "prepare", "commit") else ""
         if refusal and not module.check_mode:
             raise HostError(f"cannot activate {revision} of {name}: {refusal}")
         step, plan = standing.step(layout, phase, revision, module.params["origin"], module.params["downtime_s"])

@@ -22,6 +22,9 @@ description:
   - >-
     The revision appears under C(revisions) in one rename when all its files are there, and its receipt is written last. Files of a
     staged revision that have gone wrong are fetched again and swapped in one by one.
+  - >-
+    A run whose controller is interrupted ends on the nodes too, at once or, where it runs by itself (256 MiB or more), a minute
+    after the controller's last sign. The next run goes on with what has come.
   - Credentials stay on the controller. The node gets presigned addresses, which are in no file that outlives the task.
   - >-
     A file of which another revision has an older state is made from a copy of that when the chunk checksums of both are known. Only
@@ -142,6 +145,12 @@ options:
     description: Revisions that M(gb10.ring.checkpoint_prune) is going to keep, for the RV(frees) of O(phase=budget).
     type: int
     default: 2
+  lease_s:
+    description:
+      - Seconds after which the module ends when the controller has not touched its lease, a file beside the staging directory.
+      - V(0) for a module whose result the controller waits for. Filled in by the action plugin.
+    type: int
+    default: 0
   sources_file:
     description: Path of a file on the node with the presigned addresses. Filled in by the action plugin, deleted when read.
     type: path

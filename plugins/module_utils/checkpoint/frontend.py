@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +19,6 @@ from ..plan import Plan
 from ..report.checks import Check
 from . import manifest, pruning, standing
 from . import replace as replacement
-from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
 from .inplace import InPlace, in_place
@@ -29,16 +30,14 @@ from .options import range_problems
 from .piece import Limits
 from .progress import Meter
 from .rate import Bucket
-from .receipt import Receipt, ReceiptError
+from .receipt import ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
-from .source import Source, SourceError
+from .source import Source, SourceError, forget_unread
 from .source import parse as parse_sources
 from .stage import Job, NeedsControllerError, adopt, apply, keep_manifest
 from .stage import tidy as remove_staging
-from .survey import look, read_receipt, tree
-
-#: Seconds without progress of another run after which it is not waited for any more.
-WAIT_FOR_OTHERS = 90.0
+from .survey import look
+from .watch import Lease, Sign, Stop, Watch, unread
 
 
 @dataclass(frozen=True)
@@ -63,6 +62,7 @@ class Request:
     damaged: Mapping[str, str] = field(default_factory=dict)
     in_place: bool = False
     keep: int = 2
+    lease_s: int = 0
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -94,6 +94,7 @@ class Request:
             damaged=options["damaged"] or {},
             in_place=options["in_place"],
             keep=options["keep"],
+            lease_s=options["lease_s"],
             sources=_sources(options["sources_file"]),
         )
 
@@ -104,6 +105,7 @@ def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
         return {}
     text = read_text(Path(path))
     Path(path).unlink(missing_ok=True)
+    forget_unread(Path(path).parent, time.time())
     try:
         return parse_sources(text or "")
     except SourceError as error:
@@ -215,7 +217,10 @@ class View:
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
     survey = dataclasses.replace(survey, damaged=_damaged(request, survey))
-    return View(request, survey, decide(request.manifest, survey, request.tp), load_crc64(request.python_path))
+    staging = decide(request.manifest, survey, request.tp)
+    # awscrt is megabytes of a library: nothing for a run that finds everything in place.
+    crc = load_crc64(request.python_path) if staging.of("fetch") else None
+    return View(request, survey, staging, crc)
 
 
 def _damaged(request: Request, survey: Survey) -> dict[str, str]:
@@ -257,13 +262,14 @@ class Staged:
 
 def stage(request: Request) -> Staged:
     """Stage, one run at a time. Raises HostError."""
-    with locked(request.layout, patience=min(WAIT_FOR_OTHERS, request.limits.stall)):
+    with locked(request.layout):
         adopt(request.layout, superseded(request), request.manifest.revision)
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
         if seen.abandoned:
             remove_staging(request.layout, seen.abandoned)
+        stop = Stop()
         meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
         job = Job(
             layout=request.layout,
@@ -278,12 +284,14 @@ def stage(request: Request) -> Staged:
                 part_size=request.part_size,
                 bucket=Bucket(request.rate_limit),
                 crc=seen.crc,
+                stop=stop,
             ),
             meter=meter,
             in_place=seen.replaces(),
         )
         try:
-            apply(job)
+            with watched(request, stop):
+                apply(job)
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
     return Staged(seen, meter.numbers())
@@ -298,13 +306,31 @@ def superseded(request: Request) -> str:
     """The revision whose unfinished staging is gone on with: it has files of this one."""
     if request.supersedes:
         return request.supersedes
+    old, new = _replacing(request.layout)
+    return new if old and old != request.manifest.revision else request.manifest.revision
+
+
+def _replacing(layout: Layout) -> tuple[str, str]:
+    """The old and the new revision of a replacement in place that has not ended, empty texts when there is none."""
     try:
-        begun = replacement.read(request.layout)
+        begun = replacement.read(layout)
     except ReceiptError as error:
         raise HostError(str(error)) from error
-    if begun is None or begun.old == request.manifest.revision:
-        return request.manifest.revision
-    return begun.new
+    return (begun.old, begun.new) if begun else ("", "")
+
+
+@contextlib.contextmanager
+def watched(request: Request, stop: Stop) -> Iterator[None]:
+    """Stop what is done in this block when the controller is gone."""
+    path = request.layout.lease(request.manifest.revision)
+    signs: list[Sign] = [unread]
+    try:
+        if request.lease_s:
+            signs.append(Lease(path, request.lease_s))
+        with Watch(stop, signs):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def tidy(request: Request) -> None:
@@ -320,7 +346,8 @@ def tidy(request: Request) -> None:
     ]
     if any(path.exists() for path in left):
         with locked(request.layout):
-            replacement.finish(request.layout, request.manifest.revision)
+            if request.manifest.revision in _replacing(request.layout):
+                replacement.finish(request.layout, request.manifest.revision)
             remove_staging(request.layout, request.manifest.revision)
 
 
@@ -335,35 +362,8 @@ def _trust(pem: str) -> ssl.SSLContext:
     return context
 
 
-# --- activation ---------------------------------------------------------------------------------------------------
-
-
 def check_names(name: str, revision: str = "") -> None:
     """Raises ManifestError when one of them would leave the root."""
     problems = [manifest.name_problem(value) for value in (name, revision) if value]
     if any(problems):
         raise manifest.ManifestError("; ".join(problem for problem in problems if problem))
-
-
-def activation_of(layout: Layout, revision: str) -> Activation:
-    link = Link()
-    if layout.current.is_symlink():
-        link = Link(str(layout.current.readlink()))
-    elif layout.current.exists():
-        link = Link(foreign=True)
-    receipt, problem = _receipt(layout, revision)
-    return activation(
-        str(layout.current),
-        link,
-        layout.link_text(revision),
-        receipt=receipt,
-        found=tree(layout.revision(revision)),
-        problem=problem,
-    )
-
-
-def _receipt(layout: Layout, revision: str) -> tuple[Receipt | None, str]:
-    try:
-        return read_receipt(layout, revision), ""
-    except ReceiptError as error:
-        return None, str(error)

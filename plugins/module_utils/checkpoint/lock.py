@@ -8,52 +8,34 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from typing import TextIO
 
 from ..host import HostError
 from .layout import Layout
+from .watch import lock_patience
 
 
 @contextlib.contextmanager
-def locked(
-    layout: Layout,
-    patience: float = 0.0,
-    clock: Callable[[], float] = time.monotonic,
-    sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[None]:
-    """One staging of a checkpoint at a time on this node.
-
-    Another one is waited for as long as it makes progress: its controller may be gone, and what it brings is wanted. Raises
-    HostError when it has made none for so many seconds.
-    """
+def locked(layout: Layout) -> Iterator[None]:
+    """One staging of a checkpoint at a time on this node. Raises HostError when another one runs and does not end."""
     layout.stagings.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
     with layout.lock.open("w") as handle:
-        seen, since = _sign(layout), clock()
-        while not _taken(handle.fileno()):
-            now, sign = clock(), _sign(layout)
-            if sign != seen:
-                seen, since = sign, now
-            if now - since >= patience:
+        while not _taken(handle):
+            patience = lock_patience(layout.stagings)
+            if time.monotonic() - began > patience:
                 raise HostError(
-                    f"another run is staging {layout.name} on this node ({layout.lock} is locked) and made no progress for "
-                    f"{patience:.0f} s; wait for it, or end it"
+                    f"another run is staging {layout.name} on this node ({layout.lock} is locked, waited {patience:.0f} s); "
+                    "wait for it, or end it"
                 )
-            sleep(0.5)
+            time.sleep(0.2)
         yield
 
 
-def _taken(descriptor: int) -> bool:
+def _taken(handle: TextIO) -> bool:
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     return True
-
-
-def _sign(layout: Layout) -> tuple[tuple[str, int], ...]:
-    """What changes while a staging moves bytes."""
-    found = []
-    for path in layout.stagings.glob("*.progress"):
-        with contextlib.suppress(FileNotFoundError):
-            found.append((path.name, path.stat().st_mtime_ns))
-    return tuple(sorted(found))

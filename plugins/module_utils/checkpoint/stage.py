@@ -214,8 +214,9 @@ def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str
     manifest = job.staging.manifest
     named = {path: error for path, error in failures.items() if not isinstance(error, StoppedError)}
     lines = [f"{path}: {error}" for path, error in sorted(named.items())]
-    if len(named) < len(failures):
-        lines.append(f"and {len(failures) - len(named)} more, stopped for that")
+    stopped = [error for error in failures.values() if isinstance(error, StoppedError)]
+    if stopped:
+        lines.append(f"and {len(stopped)} more: {stopped[0]}" if named else str(stopped[0]))
     return (
         f"{len(failures)} of {units.files(len(manifest.files))} of {manifest.name} revision {manifest.revision} "
         f"did not arrive; {units.files(kept)} fetched so far are kept for the next run, and parts of others.\n"
@@ -269,7 +270,7 @@ def keep_manifest(layout: Layout, manifest: Manifest) -> None:
 def tidy(layout: Layout, revision: str) -> None:
     """Remove what staging a revision needs and a revision with a receipt does not; a run killed at its very end leaves it."""
     shutil.rmtree(layout.staging(revision), ignore_errors=True)
-    for left in (layout.journal(revision), layout.progress(revision)):
+    for left in (layout.journal(revision), layout.progress(revision), layout.lease(revision)):
         left.unlink(missing_ok=True)
 
 

@@ -13,9 +13,10 @@ from typing import Any
 from ..host import HostError, read_text, sync_directory, write_text
 from ..plan import Plan
 from . import switch
+from .activate import Activation, Link, activation
 from .layout import Layout
-from .receipt import wrong_files
-from .survey import current_revision, receipts, tree
+from .receipt import Receipt, ReceiptError, wrong_files
+from .survey import current_revision, read_receipt, receipts, tree
 
 #: What the engine's unit was rendered from.
 ENGINE_RECORD = "/etc/gb10-ring/engine.json"
@@ -51,6 +52,30 @@ def _served(path: str, layout: Layout) -> str:
         return str(model["revision"]) if Path(model["root"]) == layout.base else ""
     except (ValueError, KeyError, TypeError, AttributeError):
         return ""
+
+
+def activation_of(layout: Layout, revision: str) -> Activation:
+    link = Link()
+    if layout.current.is_symlink():
+        link = Link(str(layout.current.readlink()))
+    elif layout.current.exists():
+        link = Link(foreign=True)
+    receipt, problem = _receipt(layout, revision)
+    return activation(
+        str(layout.current),
+        link,
+        layout.link_text(revision),
+        receipt=receipt,
+        found=tree(layout.revision(revision)),
+        problem=problem,
+    )
+
+
+def _receipt(layout: Layout, revision: str) -> tuple[Receipt | None, str]:
+    try:
+        return read_receipt(layout, revision), ""
+    except ReceiptError as error:
+        return None, str(error)
 
 
 def step(

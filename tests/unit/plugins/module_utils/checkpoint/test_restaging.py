@@ -81,6 +81,7 @@ def request(store, root, **more):
         "damaged": None,
         "in_place": False,
         "keep": 2,
+        "lease_s": 0,
         **more,
     }
     return replace(frontend.Request.from_options(options), sources=store.sources())
