@@ -13,7 +13,7 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - Deletes the oldest revisions until O(keep) are left, each out of sight by one rename first.
-  - The active revision, the one before it, and both ends of a switch that is under way are never touched.
+  - The active revision, the one before it, the one that the engine's unit names, and both ends of a switch are never touched.
   - Lists unfinished stagings, directories under C(revisions) that nobody verified, and what others left in O(foreign_paths), with sizes.
 options:
   root:

@@ -68,12 +68,12 @@ def test_three_small_files_cost_those_files_and_no_staging_time():
     new = published("small")
     with Health() as health:
         # Slow staging must not show in the downtime.
-        run = restage("-v", checkpoint_restage_rate_limit=20_000)
+        run = restage("-v", checkpoint_restage_rate_limit=100_000)
     assert run.code == 0, run.output[-4000:]
     assert serve_all(new) and all(whole(new, node, KNOWN["small"]) for node in NODES)
     wanted = {name: size("small", name) for name in SMALL}
     assert run.moved == {node: wanted for node in NODES}
-    told = re.search(r"is served by all nodes; out of service for ([\d.]+) s", run.output)
+    told = re.search(r"is active on all nodes; out of service for ([\d.]+) s", run.output)
     assert told, run.output[-3000:]
     print(f"downtime: told {told[1]} s, a client saw {health.downtime:.1f} s, the run took {run.seconds:.1f} s")
     assert abs(float(told[1]) - health.downtime) < 1.0

@@ -26,7 +26,7 @@ class Seen:
     """What lies there. revisions: files of complete ones by name, oldest first. unknown: directories without a receipt.
 
     staging: files of unfinished ones by name. foreign: bytes by path of what others left elsewhere. busy: revisions that a
-    replacement in place is about.
+    replacement in place is about. serves: the revision that the engine's unit names.
     """
 
     disk: Disk
@@ -37,11 +37,12 @@ class Seen:
     staging: Mapping[str, Mapping[str, Stat]] = field(default_factory=dict)
     foreign: Mapping[str, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
+    serves: str = ""
 
     @property
     def protected(self) -> frozenset[str]:
-        """Never touched: what is served, what was served before, and both ends of a switch that is under way."""
-        names = {self.current, self.record.active, self.record.previous, self.record.target, *self.busy}
+        """Never touched: what is active or served, what was before, and both ends of a switch that is under way."""
+        names = {self.current, self.serves, self.record.active, self.record.previous, self.record.target, *self.busy}
         return frozenset(name for name in names if name)
 
 
@@ -102,6 +103,7 @@ def _surplus(seen: Seen, keep: int) -> tuple[str, ...]:
 
 def _revision(seen: Seen, name: str, goes: bool, keep: int) -> Item:
     roles = {
+        seen.serves: "the engine serves it",
         seen.record.previous: "the one before the active one",
         seen.record.target: "a switch to it is under way",
         seen.record.active if seen.record.open else "": "a switch from it is under way",

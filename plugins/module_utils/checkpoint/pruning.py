@@ -17,7 +17,7 @@ from .lock import locked
 from .manifest import name_problem
 from .prune import Item, Pruning, Seen, prune
 from .receipt import ReceiptError, Stat
-from .standing import read_record
+from .standing import read_record, served
 from .survey import current_revision, disk_of, receipts, tree
 from .switch import Record
 
@@ -37,6 +37,7 @@ def look(layout: Layout, foreign: Iterable[str]) -> Seen:
         unknown={name: files for name, files in _directories(layout.revisions).items() if name not in known},
         staging=_directories(layout.stagings),
         foreign=_foreign(foreign),
+        serves=served(layout),
         busy=frozenset({replacing.old, replacing.new}) if replacing else frozenset(),
     )
 

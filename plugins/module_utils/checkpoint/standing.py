@@ -41,11 +41,11 @@ def state(layout: Layout, engine_record: str = ENGINE_RECORD) -> dict[str, Any]:
         "current": current_revision(layout),
         "record": asdict(read_record(layout)),
         "complete": complete,
-        "serves": _served(engine_record, layout),
+        "serves": served(layout, engine_record),
     }
 
 
-def _served(path: str, layout: Layout) -> str:
+def served(layout: Layout, path: str = ENGINE_RECORD) -> str:
     """The revision of this checkpoint that the engine's unit names."""
     try:
         model = json.loads(read_text(path) or "{}").get("model") or {}
