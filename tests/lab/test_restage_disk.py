@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """What becomes of the files of a served revision on the lab: damage, a disk that holds no second one, what is pruned.
 
-Runs inside the controller namespace, on a fresh lab or after test_restage.py. The tests build on each other's lab, in file order.
+Runs inside the controller namespace (`make restage-full`), on a fresh lab or after test_restage.py. The tests build on each other's lab, in file order.
 """
 
 from __future__ import annotations

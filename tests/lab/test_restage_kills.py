@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Ten kills of the controller at random moments of a re-staging, each followed by one whole run (`make restage-kills`).
+"""Ten kills of the controller at random moments of a re-staging, each followed by one whole run (`make restage-full`).
 
 Runs inside the controller namespace of a freshly booted lab. The moments are drawn from a seed that is printed.
 """
