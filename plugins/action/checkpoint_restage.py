@@ -19,6 +19,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.report.summary import ta
 SPEC = {
     "mode": {"type": "str", "choices": ["restage", "rollback"], "default": "restage"},
     "revision": {"type": "str"},
+    "in_place": {"type": "bool", "default": False},
     "hosts": {"type": "list", "elements": "str"},
 }
 
@@ -44,8 +45,8 @@ class ActionModule(ActionBase):
         if lacking:
             return {**result, "failed": True, "msg": f"nothing was changed: nothing was heard of {', '.join(lacking)}"}
         present = [node for node in nodes if node is not None]
-        decide = restage.roll_back if back else restage.decide
-        decision = decide(present, options["revision"] or "")
+        wanted = options["revision"] or ""
+        decision = restage.roll_back(present, wanted) if back else restage.decide(present, wanted, options["in_place"])
         if decision.rows:
             display.display(f"\n{table(decision.rows)}\n")
         if decision.refusal:
@@ -60,13 +61,21 @@ def budget_node(host: str, variables: Mapping[str, Any]) -> restage.Node | None:
     found = variables.get("checkpoint_budget") or {}
     if "standing" not in found:
         return None
+    rows = variables.get("checkpoint_engram_budget") or {}
+    bring = rows.get("summary") or {"fetch": {"files": 0, "bytes": 0}, "link": 0}
+    # Where the old revision makes room, the budget of the checkpoint has the rows in it.
+    room = [] if found["in_place"] else list(rows.get("checks") or [])
     return restage.Node(
         standing=with_health(Standing.from_dict(host, found["standing"]), variables),
+        unrecorded=found["stages"] or bool(rows.get("stages")),
+        rows=bring["fetch"]["bytes"],
+        row_files=bring["fetch"]["files"],
+        shares=rows["path"] if rows.get("placement") == "directory" else "",
         summary=found["summary"],
         budget={name: value for name, value in found["budget"].items() if name != "node"},
         in_place=found["in_place"],
         frees=found["frees"],
-        checks=found["checks"],
+        checks=[*found["checks"], *room],
     )
 
 

@@ -46,6 +46,11 @@ options:
       - Revision that the whole group goes back to if the switch fails, empty when there is none. For O(phase=prepare).
       - Without it, the one that is active on this node.
     type: str
+  engram_directory:
+    description:
+      - Directory that the engine reads Engram rows from, where all revisions share one (O(gb10.ring.engram_rows#module:placement=directory)).
+      - A revision whose tables are not those that these rows were taken from is refused.
+    type: path
   downtime_s:
     description: Seconds that the switch took the group out of service, to be recorded with O(phase=finish).
     type: float
@@ -108,7 +113,9 @@ def main() -> None:
     try:
         frontend.check_names(name, revision)
         previous = current_revision(layout)
-        refusal = standing.activation_of(layout, revision).refusal if phase in ("now", "prepare", "commit") else ""
+        rows, refusal = module.params["engram_directory"] or "", ""
+        if phase in ("now", "prepare", "commit"):
+            refusal = standing.activation_of(layout, revision, rows).refusal
         if refusal and not module.check_mode:
             raise HostError(f"cannot activate {revision} of {name}: {refusal}")
         step, plan = standing.step(layout, phase, revision, module.params["origin"], module.params["downtime_s"])

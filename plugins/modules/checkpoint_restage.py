@@ -20,7 +20,9 @@ description:
 options:
   mode:
     description:
-      - With V(restage) the group goes to O(revision). Needs C(checkpoint_budget) of every host, as the role C(checkpoint) registers it.
+      - >-
+        With V(restage) the group goes to O(revision). Needs C(checkpoint_budget) of every host, and C(checkpoint_engram_budget) where
+        Engram rows are brought, as the role C(checkpoint) registers them.
       - >-
         With V(rollback) it goes to O(revision), or without one to the revision before the active one. Needs C(checkpoint_checks) of
         every host, as the verify entry point of the role C(checkpoint) registers it.
@@ -30,6 +32,10 @@ options:
   revision:
     description: Name of the revision. Required with O(mode=restage).
     type: str
+  in_place:
+    description: Consent to give up the old revision, or its Engram rows, before the new one is accepted. For O(mode=restage).
+    type: bool
+    default: false
   hosts:
     description: Inventory names of all nodes of the group. All hosts of the play unless given.
     type: list

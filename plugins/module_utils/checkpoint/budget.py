@@ -76,8 +76,8 @@ class Budget:
         }
 
 
-def budget(staging: Staging, survey: Survey, ceiling_percent: int) -> Budget:
-    """The budget of this staging on this node."""
+def budget(staging: Staging, survey: Survey, ceiling_percent: int, also_needed: int = 0) -> Budget:
+    """The budget of this staging on this node. also_needed: bytes that something else is about to take there."""
     partials = [survey.staged.get(step.file.path + PARTIAL) for step in staging.of("fetch")]
     begun = sum(
         min(step.file.size, stat.allocated)
@@ -88,7 +88,7 @@ def budget(staging: Staging, survey: Survey, ceiling_percent: int) -> Budget:
     linked = frozenset(step.source for step in staging.of("link"))
     return Budget(
         disk=survey.disk,
-        needed=bytes_needed(staging, survey),
+        needed=bytes_needed(staging, survey) + also_needed,
         reusable=there + begun,
         reclaimable=reclaimable(staging.manifest.revision, survey, linked),
         ceiling_percent=ceiling_percent,
@@ -98,7 +98,8 @@ def budget(staging: Staging, survey: Survey, ceiling_percent: int) -> Budget:
 def bytes_needed(staging: Staging, survey: Survey) -> int:
     """What is fetched, less what the staging directory holds beside finished files: it is taken over or deleted first."""
     kept = {step.file.path for step in staging.of("staged")}
-    held = freed([{path: stat for path, stat in survey.staged.items() if path not in kept}], survey.disk)
+    going = {path: stat for path, stat in survey.staged.items() if path not in kept and not staging.spares(path)}
+    held = freed([going], survey.disk)
     return max(0, staging.size_of("fetch") - held)
 
 

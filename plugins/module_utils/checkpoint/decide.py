@@ -13,13 +13,15 @@ from ..plan import Change, Plan
 from ..report.checks import Check
 from . import units
 from .chunks import Base, best
+from .config_edit import CONFIG
 from .journal import Begun
 from .manifest import PARTIAL, File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
 from .replacing import Replacing
-from .tp_config import ConfigError, derived_text
+from .row_state import NAME
 
-CONFIG = "config.json"
+#: What is wrong with a file of which the revision has a slice.
+SLICE = "a slice"
 #: keep: in the revision. staged: fetched by an earlier run that did not end. link: equal to a file of another revision.
 Action = Literal["keep", "staged", "link", "fetch"]
 
@@ -48,11 +50,17 @@ class Disk:
 
 @dataclass(frozen=True)
 class OtherRevision:
-    """A complete revision beside the wanted one, and what is on disk of it. chunks: checksums by path, where they are known."""
+    """A complete revision beside the wanted one, and what is on disk of it. chunks: checksums by path, where they are known.
+
+    config: the text of config.json as it was staged, where an edit stands in for it. slices: digest of the whole object by path of
+    each slice whose rows are vouched for.
+    """
 
     receipt: Receipt
     found: Mapping[str, Stat] = field(default_factory=dict)
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    config: str | None = None
+    slices: Mapping[str, str] = field(default_factory=dict)
 
     def intact(self, disk: Disk, bad: frozenset[int] = frozenset()) -> Iterator[tuple[Entry, Stat]]:
         """Files of this disk that are as they came and as their receipt has them. bad: inodes known to be damaged."""
@@ -98,7 +106,7 @@ class Survey:
 class Step:
     """One file. action: what brings it there. source: ``REVISION/PATH`` to link from. was: what is wrong with the one there.
 
-    text: the file itself, where a receipt holds it. base: what a file to fetch has in common with an older state of it.
+    text: the file itself, where it is kept beside an edit of it. base: what a file to fetch has in common with an older state of it.
     """
 
     file: File
@@ -111,17 +119,25 @@ class Step:
 
 @dataclass(frozen=True)
 class Staging:
-    """Everything between what is and what is wanted. derive: how config.json is made anew, empty when it stays."""
+    """Everything between what is and what is wanted. unrecorded: whether the receipt has to be written.
+
+    sliced: paths that are left for slices. left: the same as planned.
+    """
 
     manifest: Manifest
     steps: tuple[Step, ...]
-    derive: str = ""
     unrecorded: bool = False
     problems: tuple[str, ...] = ()
+    sliced: tuple[str, ...] = ()
+    left: tuple[File, ...] = ()
+
+    def spares(self, path: str) -> bool:
+        """Whether this is a slice, or what is said of slices: these come and go with their rows alone."""
+        return bool(self.sliced) and path.removesuffix(PARTIAL) in {*self.sliced, NAME}
 
     @property
     def changed(self) -> bool:
-        return self.unrecorded or bool(self.derive) or any(step.action != "keep" for step in self.steps)
+        return self.unrecorded or any(step.action != "keep" for step in self.steps)
 
     def of(self, action: Action) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.action == action)
@@ -135,16 +151,19 @@ class Staging:
         return sum(step.base.bytes for step in self.steps)
 
 
-def decide(manifest: Manifest, survey: Survey, tp: int) -> Staging:
-    """The staging of this manifest on this node; tp 0 leaves config.json as it comes."""
-    steps = _steps(manifest, survey)
-    derive, problem = _derive(steps, survey, tp)
-    problems = _problems(manifest, survey) + ([problem] if problem else [])
-    return Staging(manifest, steps, derive, survey.receipt is None, tuple(problems))
+def decide(manifest: Manifest, survey: Survey, sliced: Iterable[str] = ()) -> Staging:
+    """The staging of this manifest on this node, of which the files in sliced are left for slices."""
+    left = tuple(sorted(sliced))
+    wanted = manifest.without(left)
+    receipt = survey.receipt
+    unrecorded = receipt is None or tuple(sorted(receipt.sliced)) != left
+    files = tuple(file for file in manifest.files if file.path in left)
+    return Staging(wanted, _steps(wanted, survey), unrecorded, tuple(_problems(wanted, survey, left)), left, files)
 
 
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     wrong = {**survey.damaged, **wrong_files(survey.receipt, survey.present)} if survey.receipt else {}
+    wrong |= dict.fromkeys(survey.receipt.sliced, SLICE) if survey.receipt else {}
     equal, texts = _linkable(survey), _originals(survey.others)
     steps = []
     for file in manifest.files:
@@ -174,13 +193,12 @@ def _linkable(survey: Survey) -> dict[tuple[int, str], str]:
 
 
 def _originals(others: Iterable[OtherRevision]) -> dict[tuple[int, str], str]:
-    """config.json as it came, by size and digest, from receipts of revisions that hold a derived one."""
+    """config.json as it came, by size and digest, of revisions in which an edit stands in for it."""
     texts = {}
     for other in others:
-        text = other.receipt.originals.get(CONFIG)
         entry = next((entry for entry in other.receipt.files if entry.path == CONFIG), None)
-        if text is not None and entry is not None and len(text.encode()) == entry.size:
-            texts[entry.size, entry.digest] = text
+        if other.config is not None and entry is not None and len(other.config.encode()) == entry.size:
+            texts[entry.size, entry.digest] = other.config
     return texts
 
 
@@ -206,23 +224,7 @@ def _older(other: OtherRevision, survey: Survey, path: str) -> list[Entry]:
     return found
 
 
-def _derive(steps: Iterable[Step], survey: Survey, tp: int) -> tuple[str, str]:
-    """How config.json is to be made, and why it cannot be."""
-    step = next((step for step in steps if step.file.path == CONFIG), None)
-    if step is None:
-        return "", f"tensor_parallel is {tp}, but the checkpoint has no {CONFIG} to derive from" if tp > 1 else ""
-    rule = f"tp{tp}" if tp else "as fetched"
-    if step.action != "keep" or survey.receipt is None:
-        return (rule if tp > 1 else ""), ""
-    original = survey.receipt.originals.get(CONFIG, survey.config_text or "")
-    try:
-        wanted = derived_text(original, tp) if tp else original
-    except ConfigError as error:
-        return "", str(error)
-    return (rule if wanted != survey.config_text else ""), ""
-
-
-def _problems(manifest: Manifest, survey: Survey) -> list[str]:
+def _problems(manifest: Manifest, survey: Survey, sliced: Iterable[str]) -> list[str]:
     if survey.problem:
         return [survey.problem]
     if survey.receipt is None:
@@ -232,11 +234,12 @@ def _problems(manifest: Manifest, survey: Survey) -> list[str]:
                 "(no receipt, no journal); move that directory away and run again"
             ]
         return []
-    if survey.receipt.contents() == frozenset((file.path, file.size, file.digest) for file in manifest.files):
-        return []
     have = {entry.path: (entry.size, entry.digest) for entry in survey.receipt.files}
     want = {file.path: (file.size, file.digest) for file in manifest.files}
-    differing = sorted(path for path in have.keys() | want.keys() if have.get(path) != want.get(path))
+    compared = (have.keys() | want.keys()) - {*sliced, *survey.receipt.sliced}
+    differing = sorted(path for path in compared if have.get(path) != want.get(path))
+    if not differing:
+        return []
     return [
         f"revision {manifest.revision} is already staged with other contents ({len(differing)} of {len(want)} files "
         f"differ: {_some(differing)}); a revision never changes: give the new state another name, or leave the name "
@@ -259,31 +262,24 @@ def plan_of(staging: Staging, where: str) -> Plan:
     before, after = [], []
     for step in staging.steps:
         row = [step.file.path, str(step.file.size), step.file.digest]
-        derived = staging.derive and step.file.path == CONFIG
-        if step.action == "keep" and not derived:
-            before.append([*row, "keep"])
-        elif step.action == "keep":
-            before.append([*row, "to derive again"])
-        elif step.action == "staged" and not derived:
-            before.append([*row, "staged"])
+        if step.action in ("keep", "staged"):
+            before.append([*row, step.action])
         elif step.was and step.was != "missing":
             before.append([*row, step.was])
-        doing = _doing(step)
-        after.append([*row, _also(doing, f"derive {staging.derive}") if derived else doing])
+        after.append([*row, _doing(step)])
+    after += [[path, "", "", "left for a slice"] for path in staging.sliced]
     return Plan((Change(where, _table(before), _table(after), reason(staging)),))
 
 
 def _doing(step: Step) -> str:
     if step.action == "link":
-        return f"link from {step.source.removesuffix('/' + step.file.path)}" if step.source else "write from a receipt"
+        return (
+            f"link from {step.source.removesuffix('/' + step.file.path)}" if step.source else "write as it was staged"
+        )
     shared = (
         f", {units.human(step.base.bytes)} of it from {step.base.source.partition('/')[0]}" if step.base.source else ""
     )
     return step.action + shared
-
-
-def _also(doing: str, derive: str) -> str:
-    return derive if doing == "keep" else f"{doing}, {derive}"
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -301,19 +297,19 @@ def reason(staging: Staging) -> str:
             parts.append(f"{units.files(len(steps))} {words[action]} ({units.human(staging.size_of(action))})")
     if staging.reused:
         parts.append(f"{units.human(staging.reused)} of what is to fetch copied from older states of the files")
-    if staging.derive:
-        parts.append(f"{CONFIG} derived ({staging.derive})")
+    if staging.sliced:
+        parts.append(f"{units.files(len(staging.sliced))} left for slices")
     return ", ".join(parts)
 
 
-def summary(staging: Staging) -> dict[str, dict[str, int] | str]:
+def summary(staging: Staging) -> dict[str, dict[str, int]]:
     """The same as numbers, for a report."""
     actions: tuple[Action, ...] = ("fetch", "link", "staged", "keep")
     shared = sum(1 for step in staging.steps if step.base.source)
-    numbers: dict[str, dict[str, int] | str] = {
+    numbers: dict[str, dict[str, int]] = {
         action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions
     }
-    return {**numbers, "derive": staging.derive, "reused": {"files": shared, "bytes": staging.reused}}
+    return {**numbers, "reused": {"files": shared, "bytes": staging.reused}}
 
 
 def state_checks(staging: Staging, node: str) -> list[Check]:

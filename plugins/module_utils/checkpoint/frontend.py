@@ -49,7 +49,6 @@ class Request:
     phase: str
     node: str
     ceiling_percent: int
-    tp: int
     workers: int
     python_path: str
     limits: Limits
@@ -57,6 +56,8 @@ class Request:
     rate_limit: int = 0
     ca_pem: str = ""
     supersedes: str = ""
+    sliced: tuple[str, ...] = ()
+    also_needed: int = 0
     verify: str = "recorded"
     verify_rate_limit: int = 0
     damaged: Mapping[str, str] = field(default_factory=dict)
@@ -71,13 +72,16 @@ class Request:
         if problems:
             raise manifest.ManifestError("; ".join(problems))
         wanted = manifest.parse(options["plan"])
+        sliced = tuple(options.get("sliced") or ())
+        unknown = sorted(set(sliced) - set(wanted.by_path()))
+        if unknown:
+            raise manifest.ManifestError(f"option sliced names {', '.join(unknown)}, which the plan does not have")
         return cls(
             manifest=wanted,
             layout=Layout(options["root"], wanted.name),
             phase=options["phase"],
             node=options["node"] or "",
             ceiling_percent=options["disk_ceiling_percent"],
-            tp=options["tensor_parallel"],
             workers=options["workers"],
             python_path=options["python_path"],
             limits=Limits(
@@ -89,17 +93,19 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
+            sliced=sliced,
+            also_needed=options.get("also_needed") or 0,
             verify=options["verify"],
             verify_rate_limit=options["verify_rate_limit"],
             damaged=options["damaged"] or {},
             in_place=options["in_place"],
             keep=options["keep"],
-            lease_s=options["lease_s"],
-            sources=_sources(options["sources_file"]),
+            lease_s=options.get("lease_s") or 0,
+            sources=read_sources(options["sources_file"]),
         )
 
 
-def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
+def read_sources(path: str | None) -> dict[str, tuple[Source, ...]]:
     """The addresses in this file. It is deleted when it has been read: signed addresses outlive no task."""
     if not path:
         return {}
@@ -138,7 +144,7 @@ class View:
 
     def replacing(self) -> InPlace | None:
         """How the old revision would make room; also what an earlier run has begun to do."""
-        return in_place(self.staging, self.survey, self.request.ceiling_percent)
+        return in_place(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
 
     def replaces(self) -> InPlace | None:
         """The same where it is to be done: the disk does not hold both, or no whole old revision is left."""
@@ -153,7 +159,7 @@ class View:
         return begun.new if begun and begun.old == self.request.manifest.revision else ""
 
     def budget(self) -> Budget:
-        found = budget(self.staging, self.survey, self.request.ceiling_percent)
+        found = budget(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
         freed = self.survey.leftovers.get(self.abandoned, 0)
         return dataclasses.replace(found, needed=max(0, found.needed - freed)) if freed else found
 
@@ -185,6 +191,7 @@ class View:
             "checks": self.checks(),
             "budget": self.arithmetic(),
             "lacking": self.lacking(),
+            "stages": self.staging.changed,
             "standing": standing.state(layout),
             "damaged": dict(self.survey.damaged),
             "in_place": replaced.to_dict() if replaced else {},
@@ -217,7 +224,7 @@ class View:
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
     survey = dataclasses.replace(survey, damaged=_damaged(request, survey))
-    staging = decide(request.manifest, survey, request.tp)
+    staging = decide(request.manifest, survey, request.sliced)
     # awscrt is megabytes of a library: nothing for a run that finds everything in place.
     crc = load_crc64(request.python_path) if staging.of("fetch") else None
     return View(request, survey, staging, crc)
@@ -276,9 +283,8 @@ def stage(request: Request) -> Staged:
             staging=seen.staging,
             survey=seen.survey,
             sources=_alone(request.sources) if seen.replaces() else request.sources,
-            tp=request.tp,
             transfer=Transfer(
-                context=_trust(request.ca_pem),
+                context=trust(request.ca_pem),
                 limits=request.limits,
                 workers=request.workers,
                 part_size=request.part_size,
@@ -290,7 +296,7 @@ def stage(request: Request) -> Staged:
             in_place=seen.replaces(),
         )
         try:
-            with watched(request, stop):
+            with watched(request.layout.lease(request.manifest.revision), request.lease_s, stop):
                 apply(job)
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
@@ -320,13 +326,12 @@ def _replacing(layout: Layout) -> tuple[str, str]:
 
 
 @contextlib.contextmanager
-def watched(request: Request, stop: Stop) -> Iterator[None]:
-    """Stop what is done in this block when the controller is gone."""
-    path = request.layout.lease(request.manifest.revision)
+def watched(path: Path, lease_s: int, stop: Stop) -> Iterator[None]:
+    """Stop what is done in this block when the controller is gone. path: of the lease, where there is one."""
     signs: list[Sign] = [unread]
     try:
-        if request.lease_s:
-            signs.append(Lease(path, request.lease_s))
+        if lease_s:
+            signs.append(Lease(path, lease_s))
         with Watch(stop, signs):
             yield
     finally:
@@ -338,7 +343,7 @@ def tidy(request: Request) -> None:
 
     A revision that was staged from a plan with fewer chunk checksums gets those of this one.
     """
-    keep_manifest(request.layout, request.manifest)
+    keep_manifest(request.layout, request.manifest.without(request.sliced))
     left = [
         request.layout.replacing,
         request.layout.journal(request.manifest.revision),
@@ -351,7 +356,7 @@ def tidy(request: Request) -> None:
             remove_staging(request.layout, request.manifest.revision)
 
 
-def _trust(pem: str) -> ssl.SSLContext:
+def trust(pem: str) -> ssl.SSLContext:
     """What the system trusts, and the given authority beside it."""
     context = ssl.create_default_context()
     if pem:

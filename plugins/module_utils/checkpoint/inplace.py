@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import units
-from .decide import CONFIG, OtherRevision, Staging, Step, Survey
+from .decide import OtherRevision, Staging, Step, Survey
 from .manifest import PARTIAL
 from .receipt import Receipt, Stat
+from .row_state import NAME
 
 
 @dataclass(frozen=True)
@@ -38,6 +39,7 @@ class InPlace:
     """steps: in the order in which they are done. used: bytes in use before. peak: the most at any moment. limit: the ceiling.
 
     dropped: other revisions that are deleted first, because what they share with the old one would stay on the disk.
+    carried: slices of Engram shards that did not change: the new revision gets them, with what vouches for their rows.
     """
 
     receipt: Receipt
@@ -47,6 +49,7 @@ class InPlace:
     after: int
     limit: int
     dropped: tuple[str, ...] = ()
+    carried: tuple[str, ...] = ()
 
     @property
     def old(self) -> str:
@@ -84,10 +87,10 @@ class InPlace:
         )
 
 
-def in_place(staging: Staging, survey: Survey, ceiling_percent: int) -> InPlace | None:
+def in_place(staging: Staging, survey: Survey, ceiling_percent: int, also_needed: int = 0) -> InPlace | None:
     """How the old revision is replaced: the one that an earlier run began with, or the active one. None: there is none.
 
-    Other revisions stay when that is enough.
+    Other revisions stay when that is enough. also_needed: bytes that come afterwards, Engram rows.
     """
     old = survey.replacing.old if survey.replacing else survey.current
     found = {other.receipt.revision: other for other in survey.others}
@@ -95,42 +98,59 @@ def in_place(staging: Staging, survey: Survey, ceiling_percent: int) -> InPlace 
         return None
     limit = survey.disk.size * ceiling_percent // 100
     others = tuple(name for name in found if name != old)
-    plan = _plan(staging, survey, found[old], {}, limit)
+    plan = _plan(staging, survey, found[old], {}, limit=limit, also_needed=also_needed)
     if plan.ok or not others:
         return plan
-    return _plan(staging, survey, found[old], {name: found[name] for name in others}, limit)
+    dropped = {name: found[name] for name in others}
+    return _plan(staging, survey, found[old], dropped, limit=limit, also_needed=also_needed)
 
 
 def _plan(
-    staging: Staging, survey: Survey, old: OtherRevision, dropped: Mapping[str, OtherRevision], limit: int
+    staging: Staging,
+    survey: Survey,
+    old: OtherRevision,
+    dropped: Mapping[str, OtherRevision],
+    *,
+    limit: int,
+    also_needed: int,
 ) -> InPlace:
-    gone = _Gone(staging, survey, old, dropped)
+    carried = tuple(file.path for file in staging.left if file.digest == old.slices.get(file.path))
+    gone = _Gone(staging, survey, old, dropped, carried)
     fetched = {step.file.path: step for step in staging.of("fetch")}
     steps = [
-        Replacement(path, stat.allocated) for path, stat in old.found.items() if path not in fetched and gone(stat)
+        Replacement(path, stat.allocated)
+        for path, stat in old.found.items()
+        if path not in fetched and path != NAME and gone(stat)  # what vouches for slices goes last
     ]
     steps += [_replacement(step, old, gone, survey.staged) for step in fetched.values()]
-    # Small growth first keeps the peak low; config.json before all, so that one that cannot be derived from costs nothing.
-    steps.sort(key=lambda step: (step.path != CONFIG, step.needs - step.frees, step.path))
+    # Small growth first keeps the peak low.
+    steps.sort(key=lambda step: (step.needs - step.frees, step.path))
     used = survey.disk.used
     running = peak = used - gone.at_once
     for step in steps:
         running += step.needs - step.frees
         peak = max(peak, running)
-    return InPlace(old.receipt, tuple(steps), used, peak, running, limit, tuple(dropped))
+    running += also_needed
+    return InPlace(old.receipt, tuple(steps), used, max(peak, running), running, limit, tuple(dropped), carried)
 
 
 class _Gone:
     """Whether deleting a file of the old revision gives its room back. at_once: bytes that the dropped revisions give back."""
 
     def __init__(
-        self, staging: Staging, survey: Survey, old: OtherRevision, dropped: Mapping[str, OtherRevision]
+        self,
+        staging: Staging,
+        survey: Survey,
+        old: OtherRevision,
+        dropped: Mapping[str, OtherRevision],
+        carried: tuple[str, ...],
     ) -> None:
         self._disk = survey.disk
         trees = {old.receipt.revision: old.found, **{name: other.found for name, other in dropped.items()}}
         everything = {f"{name}/{path}": stat for name, tree in trees.items() for path, stat in tree.items()}
         # What is linked into the new revision, or was by an earlier run, keeps a name there.
         self._kept = {everything[step.source].inode for step in staging.of("link") if step.source in everything}
+        self._kept |= {old.found[path].inode for path in carried}
         self._names = Counter(stat.inode for stat in everything.values())
         olds = {stat.inode for stat in old.found.values()}
         alone = {stat.inode: stat.allocated for stat in everything.values() if stat.inode not in olds and self(stat)}

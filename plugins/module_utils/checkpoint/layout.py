@@ -66,6 +66,22 @@ class Layout:
     def manifest(self, revision: str) -> Path:
         return self.manifests / f"{revision}.json"
 
+    @property
+    def config_records(self) -> Path:
+        return self.base / "config" / "records"
+
+    @property
+    def config_originals(self) -> Path:
+        return self.base / "config" / "originals"
+
+    def config_record(self, revision: str) -> Path:
+        """What stands in for config.json of this revision, where something does."""
+        return self.config_records / f"{revision}.json"
+
+    def config_original(self, sha256: str) -> Path:
+        """The text that it stands in for, by its digest in hexadecimal."""
+        return self.config_originals / f"{sha256}.json"
+
     def staging(self, revision: str) -> Path:
         return self.stagings / revision
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from ..host import sync_directory
+from .config_edit import CONFIG
 from .decide import Survey
 from .layout import Layout
 from .receipt import Receipt, Stat
@@ -17,12 +18,12 @@ from .receipt import Receipt, Stat
 
 def mend_others(layout: Layout, survey: Survey, receipt: Receipt, swapped: Iterable[str]) -> None:
     """Other revisions that shared a file which had gone wrong get the right one: a link, no second transfer."""
-    names = set(swapped) - set(receipt.derived)
+    names = set(swapped) - {CONFIG}  # it may be edited, so no revision shares it
     right = {(entry.digest, entry.mtime_ns): entry.path for entry in receipt.files if entry.path in names}
     for other in survey.others:
         for entry in other.receipt.files:
             path = right.get((entry.digest, entry.mtime_ns))
-            if path is None or entry.path in other.receipt.derived:
+            if path is None:
                 continue
             if _shared(survey.present.get(path), other.found.get(entry.path)):
                 _relink(layout.revision(receipt.revision) / path, layout.revision(other.receipt.revision) / entry.path)

@@ -5,11 +5,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from pathlib import Path
 
 from ..host import HostError, read_text, sync_directory, write_text
-from . import replacing
+from . import config_edit, replacing, row_state
 from .inplace import InPlace, Replacement
 from .layout import Layout
 from .manifest import PARTIAL
@@ -29,8 +30,26 @@ def begin(layout: Layout, plan: InPlace, new: str) -> None:
     write_text(layout.replacing, replacing.render(replacing.Replacing(new, plan.receipt)))
     layout.receipt(plan.old).unlink(missing_ok=True)
     sync_directory(layout.receipts)
+    _carry(layout, plan, layout.staging(new))
     for name in plan.dropped:
         discard(layout, name)
+
+
+def _carry(layout: Layout, plan: InPlace, staged: Path) -> None:
+    """Give the new revision the slices that stay. What vouches for their rows comes last, as a copy: it is written anew there."""
+    if not plan.carried:
+        return
+    old = layout.revision(plan.old)
+    text = read_text(old / row_state.NAME)
+    try:
+        for path in plan.carried:
+            if not (staged / path).exists():
+                (staged / path).parent.mkdir(parents=True, exist_ok=True)
+                os.link(old / path, staged / path)
+    except OSError as error:
+        raise HostError(f"cannot link the slices in {old} to {staged}: {error.strerror}; run again") from error
+    if text is not None:
+        write_text(staged / row_state.NAME, text)
 
 
 def discard(layout: Layout, revision: str) -> None:
@@ -43,11 +62,22 @@ def discard(layout: Layout, revision: str) -> None:
             sync_directory(layout.revisions)
         layout.receipt(revision).unlink(missing_ok=True)
         layout.manifest(revision).unlink(missing_ok=True)
+        forget_config(layout, revision)
         shutil.rmtree(place, ignore_errors=True)
     except OSError as error:
         raise HostError(
             f"cannot delete revision {revision} from {layout.base}: {error}; run again after the cure"
         ) from error
+
+
+def forget_config(layout: Layout, revision: str) -> None:
+    """Remove what stands in for config.json of a revision that goes, and originals that no other revision's edit has."""
+    layout.config_record(revision).unlink(missing_ok=True)
+    records = (config_edit.parse(read_text(path)) for path in layout.config_records.glob("*.json"))
+    known = {record.original for record in records if record}
+    for path in layout.config_originals.glob("*.json"):
+        if path.stem not in known:
+            path.unlink(missing_ok=True)
 
 
 def release(layout: Layout, old: str, step: Replacement, staged: Path) -> None:
@@ -79,4 +109,5 @@ def finish(layout: Layout, complete: str) -> None:
         return
     if record.old != complete:
         shutil.rmtree(layout.revision(record.old), ignore_errors=True)
+        forget_config(layout, record.old)
     layout.replacing.unlink(missing_ok=True)

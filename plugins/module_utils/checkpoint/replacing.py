@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 
 from .receipt import Receipt, ReceiptError
 from .receipt import parse as parse_receipt
+from .receipt import render as render_receipt
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class Replacing:
 
 
 def render(replacing: Replacing) -> str:
-    return json.dumps({"new": replacing.new, "receipt": asdict(replacing.receipt)}) + "\n"
+    return json.dumps({"new": replacing.new, "receipt": json.loads(render_receipt(replacing.receipt))}) + "\n"
 
 
 def parse(text: str | None, where: str) -> Replacing | None:

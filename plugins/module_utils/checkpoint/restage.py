@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..report.checks import errors, line
+from ..report.checks import Check, errors, line
 from . import units
 from .switch import Standing, needs_switch, origin_of, target_of_rollback
 
@@ -18,7 +18,9 @@ from .switch import Standing, needs_switch, origin_of, target_of_rollback
 class Node:
     """What one node said. budget: its arithmetic in bytes. in_place: how the old revision is replaced, empty when it stays.
 
-    frees: bytes that pruning gives back afterwards.
+    frees: bytes that pruning gives back afterwards. unrecorded: whether something is to be done though no file comes.
+    rows: bytes of Engram rows to bring. row_files: files with rows to bring or change. shares: directory of rows that all revisions
+    share, where they lie in one.
     """
 
     standing: Standing
@@ -26,6 +28,10 @@ class Node:
     budget: Mapping[str, int] = field(default_factory=dict)
     in_place: Mapping[str, Any] = field(default_factory=dict)
     frees: int = 0
+    unrecorded: bool = False
+    rows: int = 0
+    row_files: int = 0
+    shares: str = ""
     checks: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -39,7 +45,12 @@ class Node:
     def changes(self) -> bool:
         """Whether anything has to be brought onto the node."""
         kinds = ("fetch", "link", "staged")
-        return bool(self.summary.get("derive")) or any(self.summary.get(kind, {}).get("files", 0) for kind in kinds)
+        files = any(self.summary.get(kind, {}).get("files", 0) for kind in kinds)
+        return files or self.unrecorded or bool(self.row_files)
+
+    def gives_up_rows(self, revision: str) -> bool:
+        """Whether rows that the engine reads become those of another revision, since both have one directory."""
+        return bool(self.shares and self.row_files) and self.standing.current not in ("", revision)
 
     @property
     def after(self) -> int:
@@ -98,14 +109,16 @@ class Decision:
         return "; ".join(parts)
 
 
-def decide(nodes: Sequence[Node], revision: str) -> Decision:
-    """Re-staging: what has to come onto the nodes, and whether the group switches."""
+def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decision:
+    """Re-staging: what has to come onto the nodes, and whether the group switches. consent: to give up the old revision for it."""
     standings = tuple(node.standing for node in nodes)
     reasons = needs_switch(standings, revision)
-    in_place = tuple(node.name for node in nodes if node.in_place)
+    rows = tuple(node for node in nodes if node.gives_up_rows(revision))
+    in_place = tuple(node.name for node in nodes if node.in_place or node in rows)
     origin = "" if in_place else origin_of(standings)
     switch = bool(reasons)
-    bad = errors([check for node in nodes for check in node.checks])
+    found = [check for node in nodes for check in node.checks]
+    bad = errors(found if consent else [*found, *(_rows_check(node).to_dict() for node in rows)])
     return Decision(
         revision=revision,
         origin=origin,
@@ -115,6 +128,18 @@ def decide(nodes: Sequence[Node], revision: str) -> Decision:
         reasons=tuple(reasons),
         refusal="\n".join(["nothing was changed:", *(f"- {line(check)}" for check in bad)]) if bad else "",
         rows=tuple(_row(node, _downtime(nodes) if switch else "none") for node in nodes),
+    )
+
+
+def _rows_check(node: Node) -> Check:
+    return Check(
+        id="checkpoint.engram_shared",
+        node=node.name,
+        ok=False,
+        found=f"{units.files(node.row_files)} of Engram rows in {node.shares} would change under revision {node.standing.current}",
+        expected="rows of the active revision stay until the group has accepted another one",
+        cure="let each revision have its own rows (checkpoint_engram_placement: shard), or set checkpoint_in_place to true: the "
+        "group is stopped first, and there is no way back but staging the old revision again",
     )
 
 
@@ -151,7 +176,7 @@ def _row(node: Node, downtime: str) -> dict[str, str]:
     return {
         "node": node.name,
         "reused": units.human(node.bytes("keep", "staged", "link") + reused),
-        "fetched": units.human(node.bytes("fetch") - reused),
+        "fetched": units.human(node.bytes("fetch") - reused + node.rows),
         "freed": units.human(int(node.in_place.get("frees", 0)) if node.in_place else node.frees),
         "disk before": f"{units.human(int(node.budget.get('used', 0)))} of {units.human(size)}",
         "disk after": units.human(node.after),

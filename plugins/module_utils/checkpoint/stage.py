@@ -15,11 +15,11 @@ from datetime import datetime, timezone
 from pathlib import Path
 
 from ..host import HostError, read_text, sync_directory, write_text
-from . import replace, units
+from . import replace, row_state, units
 from .answers import ChangedError, ExpiredError, MoveError, StoppedError
 from .chunks import outside
-from .decide import CONFIG, Staging, Step, Survey
-from .hashing import Standard
+from .config_edit import CONFIG
+from .decide import SLICE, Staging, Step, Survey
 from .inplace import InPlace
 from .journal import Journal
 from .layout import Layout
@@ -28,11 +28,10 @@ from .mend import mend_others
 from .mover import Mover, Transfer
 from .moving import Wanted
 from .progress import Meter, Reporter
-from .receipt import Derived, Entry, Receipt, render
+from .receipt import Entry, Receipt, render
 from .seed import seed
 from .source import Source
-from .survey import tree
-from .tp_config import ConfigError, derived_text
+from .survey import exact_text, tree
 
 
 class NeedsControllerError(Exception):
@@ -48,16 +47,12 @@ class NeedsControllerError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One staging on this node. sources: addresses by path. tp: 0 leaves config.json as it came.
-
-    in_place: how the old revision makes room, None when it stays.
-    """
+    """One staging on this node. sources: addresses by path. in_place: how the old revision makes room, None when it stays."""
 
     layout: Layout
     staging: Staging
     survey: Survey
     sources: Mapping[str, tuple[Source, ...]]
-    tp: int = 0
     transfer: Transfer = field(default_factory=Transfer)
     meter: Meter = field(default_factory=Meter)
     in_place: InPlace | None = None
@@ -111,7 +106,8 @@ def apply(job: Job) -> Receipt:
         with contextlib.closing(Journal(job.layout.journal(job.staging.manifest.revision))) as journal:
             _link(job, journal, finished)
             with Reporter(job.meter, job.layout.progress(job.staging.manifest.revision), journal.sync):
-                _fetch(job, journal, finished)
+                for batch in _batches(job):
+                    _transfers(job, batch, journal, finished)
     except OSError as error:
         raise HostError(
             f"cannot stage into {job.directory}: {error.strerror or error}; what has come is kept, run again after the cure"
@@ -130,7 +126,7 @@ def _prepare(job: Job) -> None:
         name = path.removesuffix(PARTIAL)
         if path != name and name in finished and not (job.directory / name).exists():
             (job.directory / path).replace(job.directory / name)
-        elif path not in finished and path not in partial:
+        elif path not in finished and path not in partial and not job.staging.spares(path):
             (job.directory / path).unlink()
     for place, _directories, _names in os.walk(job.directory, topdown=False):
         if Path(place) != job.directory and not any(Path(place).iterdir()):
@@ -144,7 +140,7 @@ def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             if step.file.path == CONFIG:
                 # People edit it by hand, and an edit must not reach another revision.
-                write_text(target, _read(source) if step.text is None else step.text)
+                write_text(target, _as_staged(source) if step.text is None else step.text)
             else:
                 os.link(source, target)
         except OSError as error:
@@ -154,21 +150,18 @@ def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
         finished[step.file.path] = entry
 
 
-def _fetch(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
-    """All transfers. config.json goes first, so that one that cannot be derived from is known before hours of transfer."""
-    config = [step for step in job.staging.of("fetch") if step.file.path == CONFIG and job.staging.derive]
-    others = [step for step in job.staging.of("fetch") if step not in config]
-    _transfers(job, config, journal, finished)
-    if job.staging.derive and CONFIG in finished:
-        _derived_config(job, _read(job.directory / CONFIG))
-    for batch in _batches(job, others):
-        _transfers(job, batch, journal, finished)
+def _as_staged(path: Path) -> str:
+    text = exact_text(path)
+    if text is None:
+        raise HostError(f"{path} is gone or no UTF-8; run again")
+    return text
 
 
-def _batches(job: Job, steps: list[Step]) -> Iterator[list[Step]]:
+def _batches(job: Job) -> Iterator[list[Step]]:
     """All files at once; one by one while each has to wait for the room that its old state takes."""
+    steps = job.staging.of("fetch")
     if job.in_place is None:
-        yield steps
+        yield list(steps)
         return
     replace.begin(job.layout, job.in_place, job.staging.manifest.revision)
     wanted = {step.file.path: step for step in steps}
@@ -228,15 +221,12 @@ def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str
 
 
 def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
-    """Derive, make durable, rename, receipt last."""
+    """Make durable, rename, receipt last."""
     old = job.survey.receipt
     entries = {**_recorded(old), **journal}
     whole = job.revision.is_dir()
-    keeps_config = any(step.file.path == CONFIG for step in job.staging.of("keep"))
-    place = job.revision if whole and keeps_config else job.directory
-    derived, originals = _place_config(job, entries, place, keeps_config)
     if whole:
-        entries.update(_swap_in(job, derived))
+        entries.update(_swap_in(job))
     else:
         _sync_tree(job.directory)
         job.revision.parent.mkdir(parents=True, exist_ok=True)
@@ -247,8 +237,7 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         revision=job.staging.manifest.revision,
         created=old.created if old else datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         files=tuple(entries[file.path] for file in job.staging.manifest.files),
-        derived=derived,
-        originals=originals,
+        sliced=job.staging.sliced,
     )
     keep_manifest(job.layout, job.staging.manifest)
     write_text(job.layout.receipt(receipt.revision), render(receipt))
@@ -278,51 +267,12 @@ def _recorded(receipt: Receipt | None) -> dict[str, Entry]:
     return {entry.path: entry for entry in receipt.files} if receipt else {}
 
 
-def _place_config(
-    job: Job, entries: dict[str, Entry], place: Path, kept: bool
-) -> tuple[dict[str, Derived], dict[str, str]]:
-    """Write config.json as wanted; what the receipt says of it."""
-    old = job.survey.receipt
-    if not job.staging.derive:
-        return (dict(old.derived), dict(old.originals)) if old and kept else ({}, {})
-    path = place / CONFIG
-    original = old.originals.get(CONFIG) if old and kept else None
-    if original is None:
-        original = _read(path)
-    wanted = _derived_config(job, original)
-    if wanted != _read(path):
-        write_text(path, wanted)
-    stat = path.stat()
-    if wanted == original:
-        source = entries[CONFIG]
-        entries[CONFIG] = Entry(CONFIG, source.size, source.digest, stat.st_mtime_ns)
-        return {}, {}
-    digest = Standard("sha256")
-    digest.update(memoryview(wanted.encode()))
-    rule = f"tp{job.tp}"
-    derived = Derived(rule, entries[CONFIG].digest, digest.digest(), stat.st_size, stat.st_mtime_ns)
-    return {CONFIG: derived}, {CONFIG: original}
-
-
-def _derived_config(job: Job, original: str) -> str:
-    try:
-        return derived_text(original, job.tp) if job.tp else original
-    except ConfigError as error:
-        raise HostError(
-            f"cannot derive {CONFIG} of {job.staging.manifest.name} for tensor_parallel {job.tp}: {error}"
-        ) from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HostError(f"cannot read {path}: {error}") from error
-
-
-def _swap_in(job: Job, derived: Mapping[str, Derived]) -> dict[str, Entry]:
+def _swap_in(job: Job) -> dict[str, Entry]:
     """Replace the files of an existing revision that had gone wrong, one rename each."""
     recorded = _recorded(job.survey.receipt)
+    if any(step.was == SLICE and step.action != "keep" for step in job.staging.steps):
+        # A whole file takes the place of a slice: what was said of slices is not true any more.
+        (job.revision / row_state.NAME).unlink(missing_ok=True)
     swapped = {}
     for step in job.staging.steps:
         path = step.file.path
@@ -330,7 +280,7 @@ def _swap_in(job: Job, derived: Mapping[str, Derived]) -> dict[str, Entry]:
             continue
         staged, target = job.directory / path, job.revision / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path in recorded and path not in derived and step.action != "link":
+        if path in recorded and step.action != "link":
             # With the recorded time the old receipt holds for the new file: a crash before the new one costs nothing.
             os.utime(staged, ns=(recorded[path].mtime_ns, recorded[path].mtime_ns))
         stat = staged.stat()

@@ -12,7 +12,7 @@ from typing import Any
 
 from ..host import HostError, read_text, sync_directory, write_text
 from ..plan import Plan
-from . import switch
+from . import row_place, row_survey, switch
 from .activate import Activation, Link, activation
 from .layout import Layout
 from .receipt import Receipt, ReceiptError, wrong_files
@@ -36,6 +36,7 @@ def state(layout: Layout, engine_record: str = ENGINE_RECORD) -> dict[str, Any]:
         receipt.revision
         for receipt in receipts(layout)
         if not wrong_files(receipt, tree(layout.revision(receipt.revision)))
+        and not (receipt.sliced and slices_problem(layout, receipt))
     ]
     return {
         "current": current_revision(layout),
@@ -54,13 +55,18 @@ def served(layout: Layout, path: str = ENGINE_RECORD) -> str:
         return ""
 
 
-def activation_of(layout: Layout, revision: str) -> Activation:
+def activation_of(layout: Layout, revision: str, engram_directory: str = "") -> Activation:
+    """engram_directory: where the engine reads Engram rows, when that is not the revision itself."""
     link = Link()
     if layout.current.is_symlink():
         link = Link(str(layout.current.readlink()))
     elif layout.current.exists():
         link = Link(foreign=True)
     receipt, problem = _receipt(layout, revision)
+    if receipt and receipt.sliced:
+        problem = problem or slices_problem(layout, receipt)
+    if receipt and engram_directory:
+        problem = problem or _rows_problem(layout, receipt, engram_directory)
     return activation(
         str(layout.current),
         link,
@@ -68,6 +74,37 @@ def activation_of(layout: Layout, revision: str) -> Activation:
         receipt=receipt,
         found=tree(layout.revision(revision)),
         problem=problem,
+    )
+
+
+def slices_problem(layout: Layout, receipt: Receipt) -> str:
+    """Why the slices of a revision are not there, or an empty text."""
+    place = row_place.place_of(layout, receipt.revision, "shard")
+    state, problem = row_survey.read_state(place)
+    if problem:
+        return problem
+    held = {file.path: (file.size, file.mtime_ns) for file in state.files} if state else {}
+    stats = {path: row_survey.stat_of(place.target(path)) for path in receipt.sliced}
+    wrong = [path for path, stat in stats.items() if stat is None or held.get(path) != (stat.size, stat.mtime_ns)]
+    if not wrong:
+        return ""
+    return (
+        f"revisions/{receipt.revision} is to have slices of {', '.join(wrong)}, and nothing says that their rows are there; bring "
+        "them (gb10.ring.engram_rows with placement shard, or the playbook that stages the checkpoint)"
+    )
+
+
+def _rows_problem(layout: Layout, receipt: Receipt, directory: str) -> str:
+    """Why the rows in a directory that all revisions share are not those of this one, or an empty text."""
+    state, _problem = row_survey.read_state(row_place.place_of(layout, receipt.revision, "directory", directory))
+    digests = {entry.path: entry.digest for entry in receipt.files}
+    held = state.files if state else ()
+    wrong = [file.path for file in held if file.path in digests and file.digest != digests[file.path]]
+    if not wrong or state is None:
+        return ""
+    return (
+        f"{directory} holds Engram rows of {', '.join(wrong)} as revision {state.revision} has them, not as {receipt.revision} does; "
+        "bring those of this revision first (restage.yml), or let each revision have its own (checkpoint_engram_placement: shard)"
     )
 
 

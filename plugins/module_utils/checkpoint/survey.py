@@ -8,15 +8,19 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..host import HostError, read_text
-from . import journal, replace
-from .decide import CONFIG, Disk, OtherRevision, Survey
+from . import config_edit, journal, row_state
+from . import replace as replacement
+from .config_edit import CONFIG
+from .decide import Disk, OtherRevision, Survey
 from .layout import Layout
 from .manifest import PARTIAL
 from .manifest import parse as parse_manifest
 from .receipt import Entry, Receipt, ReceiptError, Stat, parse
+from .replacing import Replacing
 
 
 def look(layout: Layout, revision: str) -> Survey:
@@ -24,7 +28,7 @@ def look(layout: Layout, revision: str) -> Survey:
     problem = split_problem(layout)
     receipt = replacing = None
     try:
-        replacing = replace.read(layout)
+        replacing = replaced_revision(layout)
         receipt = read_receipt(layout, revision)
     except ReceiptError as error:
         problem = str(error)
@@ -46,16 +50,51 @@ def look(layout: Layout, revision: str) -> Survey:
         begun=record.begun,
         staged=renamed(tree(staged), record.files) if record.files or staging.is_dir() else {},
         others=tuple(
-            OtherRevision(other, tree(layout.revision(other.revision)), chunks(layout, other.revision))
+            OtherRevision(
+                other,
+                tree(layout.revision(other.revision)),
+                chunks(layout, other.revision),
+                config=config_as_staged(layout, other.revision),
+                slices=slices(layout, other) if other.sliced else {},
+            )
             for other in (*receipts(layout), *([replacing.receipt] if replacing else []))
             if other.revision != revision
         ),
         leftovers=leftovers(layout),
         current=current_revision(layout),
-        config_text=read_text(directory / CONFIG) if receipt else None,
+        config_text=exact_text(directory / CONFIG) if receipt else None,
         problem=problem,
         replacing=replacing,
     )
+
+
+def replaced_revision(layout: Layout) -> Replacing | None:
+    """What is being replaced in place, with what stands in for its config.json. Raises ReceiptError."""
+    found = replacement.read(layout)
+    return replace(found, receipt=_with_edit(layout, found.receipt)) if found else None
+
+
+def config_as_staged(layout: Layout, revision: str) -> str | None:
+    """config.json as it came, where it was kept because an edit stands in for it."""
+    record = config_record(layout, revision)
+    text = exact_text(layout.config_original(record.original)) if record else None
+    return text if record and text is not None and config_edit.sha256(text) == record.original else None
+
+
+def slices(layout: Layout, receipt: Receipt) -> dict[str, str]:
+    """Digest of the whole object by path of each slice that is as it was when its rows had been verified."""
+    directory = layout.revision(receipt.revision)
+    try:
+        state = row_state.parse(read_text(directory / row_state.NAME) or "", "")
+    except row_state.RowStateError:
+        return {}  # nothing vouches for these rows, so they are brought anew
+    found = tree(directory)
+    return {
+        file.path: file.digest
+        for file in state.files
+        if file.path in receipt.sliced
+        and Entry(file.path, file.size, file.digest, file.mtime_ns).matches(found.get(file.path))
+    }
 
 
 def chunks(layout: Layout, revision: str) -> dict[str, tuple[str, ...]]:
@@ -79,7 +118,31 @@ def read_receipt(layout: Layout, revision: str) -> Receipt | None:
     """The receipt of this revision, or None. Raises ReceiptError when there is one that cannot be read."""
     path = layout.receipt(revision)
     text = read_text(path)
-    return None if text is None else parse(text, str(path))
+    return None if text is None else _with_edit(layout, parse(text, str(path)))
+
+
+def _with_edit(layout: Layout, receipt: Receipt) -> Receipt:
+    """The receipt, with what stands in for its config.json."""
+    record = config_record(layout, receipt.revision)
+    if record is None:
+        return receipt
+    path = layout.revision(receipt.revision) / CONFIG
+    found = tree(path.parent).get(CONFIG)
+    return replace(receipt, derived=config_edit.standing_in(receipt, record, exact_text(path), found))
+
+
+def config_record(layout: Layout, revision: str) -> config_edit.Record | None:
+    return config_edit.parse(read_text(layout.config_record(revision)))
+
+
+def exact_text(path: Path) -> str | None:
+    """The file's text with its line ends as they are, or None when it is absent or no UTF-8. Raises HostError."""
+    try:
+        return path.read_bytes().decode()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
 def receipts(layout: Layout) -> list[Receipt]:
@@ -87,7 +150,7 @@ def receipts(layout: Layout) -> list[Receipt]:
     found = []
     for path in sorted(layout.receipts.glob("*.json")) if layout.receipts.is_dir() else []:
         try:
-            receipt = parse(read_text(path) or "", str(path))
+            receipt = _with_edit(layout, parse(read_text(path) or "", str(path)))
         except ReceiptError:
             continue
         if layout.revision(receipt.revision).is_dir():

@@ -13,7 +13,7 @@ from ansible_collections.gb10.ring.plugins.action import checkpoint_restage
 from ansible_collections.gb10.ring.plugins.filter.switch_outcome import switch_outcome
 
 NONE = {"files": 0, "bytes": 0}
-KEPT = {"fetch": NONE, "link": NONE, "staged": NONE, "keep": {"files": 4, "bytes": 9}, "derive": "", "reused": NONE}
+KEPT = {"fetch": NONE, "link": NONE, "staged": NONE, "keep": {"files": 4, "bytes": 9}, "reused": NONE}
 
 
 def standing(current, previous=""):
@@ -24,6 +24,7 @@ def standing(current, previous=""):
 def host(current="b", **more):
     said = {
         "standing": standing(current, "a"),
+        "stages": False,
         "summary": KEPT,
         "budget": {"node": "x", "used": 1, "after": 1, "size": 10},
         "in_place": {},
@@ -112,3 +113,37 @@ def test_the_outcome_of_a_switch():
     lost = switch_outcome({**known, "n1": {"checkpoint_back_result": {"unreachable": True}}}, ["n0", "n1"], "b", "a")
     assert not lost["all_back"] and "n1 did not answer" in lost["text"]
     assert not switch_outcome({"n0": {}}, ["n0"], "b", "a")["all_back"]
+
+
+def rows(placement, ok=True):
+    check = {
+        "id": "checkpoint.engram_budget",
+        "node": "x",
+        "ok": ok,
+        "severity": "error",
+        "found": "f",
+        "expected": "e",
+        "cure": "c",
+    }
+    told = {
+        "placement": placement,
+        "path": "/engram",
+        "summary": {"fetch": {"files": 1, "bytes": 7}, "link": 0},
+        "checks": [check],
+    }
+    return {"checkpoint_engram_budget": told}
+
+
+def test_rows_are_heard_of():
+    made = decide({"n0": {**host("a"), **rows("shard")}}, revision="b")
+    assert made["stage"] and made["rows"][0]["fetched"] == "7 B"
+    assert "checkpoint.engram_budget" in decide({"n0": {**host("a"), **rows("shard", ok=False)}}, revision="b")["msg"]
+    shared = {"n0": {**host("a"), **rows("directory")}}
+    assert decide(shared, revision="b")["failed"]
+    assert decide(shared, revision="b", in_place=True)["in_place"]
+
+
+def test_where_the_old_revision_makes_room_the_checkpoint_says_whether_rows_have_any():
+    replaced = {"old": "a", "files": [], "dropped": [], "frees": 0, "peak": 1, "after": 1, "limit": 2, "ok": True}
+    made = decide({"n0": {**host("a", in_place=replaced), **rows("shard", ok=False)}}, revision="b", in_place=True)
+    assert not made["failed"] and made["in_place"]

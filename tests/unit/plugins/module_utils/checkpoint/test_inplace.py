@@ -38,7 +38,7 @@ def other(name, links=1, first=1, **files):
 
 def plan(wanted, *others, used=600, percent=100, **more):
     survey = Survey(Disk(1000, 1000 - used), others=others, current="old", **more)
-    return in_place(decide(wanted, survey, 0), survey, percent)
+    return in_place(decide(wanted, survey), survey, percent)
 
 
 OLD = other("old", a=(100, "1"), b=(300, "2"), same=(200, "3"))

@@ -15,7 +15,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Che
 
 A, B = "rev-a", "rev-b"
 NONE = {"files": 0, "bytes": 0}
-KEPT = {"fetch": NONE, "link": NONE, "staged": NONE, "keep": {"files": 54, "bytes": 900}, "derive": "", "reused": NONE}
+KEPT = {"fetch": NONE, "link": NONE, "staged": NONE, "keep": {"files": 54, "bytes": 900}, "reused": NONE}
 NEW = {
     **KEPT,
     "fetch": {"files": 3, "bytes": 300},
@@ -69,7 +69,9 @@ def test_staged_already_it_is_only_switched_to():
     assert made.rows[0]["downtime"] == "not measured yet"
 
 
-@pytest.mark.parametrize("summary", [{**KEPT, "derive": "tp3"}, {**KEPT, "staged": {"files": 1, "bytes": 0}}])
+@pytest.mark.parametrize(
+    "summary", [{**KEPT, "link": {"files": 1, "bytes": 5}}, {**KEPT, "staged": {"files": 1, "bytes": 0}}]
+)
 def test_deriving_and_taking_over_is_staging_too(summary):
     assert decide([replace(SERVED, summary=summary)], B).stage
 
@@ -145,3 +147,31 @@ def test_what_is_said_of_a_switch_that_failed(ended, origin, back, said):
 def test_a_group_that_could_not_be_prepared_goes_on():
     told = text([Ended("n0", "boom", True, True), Ended("n1", "", True, True)], B, A, started=False)
     assert "- n0: boom" in told and told.splitlines()[-1].startswith("Nothing was stopped or moved")
+
+
+# --- Engram rows -------------------------------------------------------------------------------------------------------
+
+ROWS = {"rows": 700, "row_files": 2}
+
+
+def test_rows_count_as_what_is_fetched_and_as_something_to_stage():
+    made = decide([node(**ROWS), node("n1")], B)
+    assert [row["fetched"] for row in made.rows] == ["800 B", "100 B"] and made.refusal == ""
+    kept = node(current=B, summary=KEPT, record=Record(B, A), **ROWS)
+    assert decide([kept], B).stage and not decide([kept], B).switch
+
+
+def test_rows_that_all_revisions_share_change_with_consent_only_and_then_there_is_no_way_back():
+    sharing = node(**ROWS, shares="/engram")
+    made = decide([sharing, node("n1")], B)
+    assert "2 files of Engram rows in /engram would change under revision rev-a" in made.refusal
+    assert "checkpoint_in_place" in made.refusal
+    made = decide([sharing, node("n1")], B, consent=True)
+    assert (made.refusal, made.in_place, made.origin) == ("", ("n0",), "")
+
+
+@pytest.mark.parametrize(
+    "one", [{"shares": "/engram"}, {**ROWS, "shares": ""}, {**ROWS, "shares": "/engram", "current": ""}]
+)
+def test_rows_that_nobody_reads_or_that_stay_need_no_consent(one):
+    assert decide([node(**one)], B).refusal == ""

@@ -65,7 +65,6 @@ def request(store, root, **more):
         "phase": "stage",
         "node": "spark1",
         "disk_ceiling_percent": 100,
-        "tensor_parallel": 0,
         "workers": 2,
         "stall_timeout_s": 5,
         "connect_timeout_s": 5,
