@@ -195,6 +195,11 @@ placement:
   returned: success
   type: str
   sample: shard
+held:
+  description: Revision that the rows were of which were there before, empty when there were none.
+  returned: success
+  type: str
+  sample: 0c4a5f2d17be9a31
 revision:
   description: Name of the revision that the rows are of.
   returned: success

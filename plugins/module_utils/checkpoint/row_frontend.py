@@ -139,6 +139,7 @@ class View:
         return {
             "revision": self.request.manifest.revision,
             "placement": rows.placement,
+            "held": self.survey.here.state.revision if self.survey.here.state else "",
             "path": str(model if rows.placement == "full" else place.directory),
             "ranges": {layer: list(pair) for layer, pair in rows.layers.items()},
             "rows_text": rows_string(rows.layers),

@@ -115,7 +115,7 @@ def test_the_outcome_of_a_switch():
     assert not switch_outcome({"n0": {}}, ["n0"], "b", "a")["all_back"]
 
 
-def rows(placement, ok=True):
+def rows(placement, ok=True, held="a"):
     check = {
         "id": "checkpoint.engram_budget",
         "node": "x",
@@ -127,6 +127,7 @@ def rows(placement, ok=True):
     }
     told = {
         "placement": placement,
+        "held": held,
         "path": "/engram",
         "summary": {"fetch": {"files": 1, "bytes": 7}, "link": 0},
         "checks": [check],
@@ -141,6 +142,7 @@ def test_rows_are_heard_of():
     shared = {"n0": {**host("a"), **rows("directory")}}
     assert decide(shared, revision="b")["failed"]
     assert decide(shared, revision="b", in_place=True)["in_place"]
+    assert not decide({"n0": {**host("a"), **rows("directory", held="")}}, revision="b")["failed"]
 
 
 def test_where_the_old_revision_makes_room_the_checkpoint_says_whether_rows_have_any():
