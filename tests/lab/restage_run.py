@@ -18,28 +18,54 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import Any
 
 from fault_proxy import FaultProxy
 from site_run import CHECKOUT, INVENTORY, NODES, ctl, on
 
 ENGRAM_SHARDS = ("model-00047-of-00048.safetensors", "model-00048-of-00048.safetensors")
+#: The largest file, of which the state "chunk" changes one chunk.
+LARGE = ENGRAM_SHARDS[1]
+CHUNK = 16 << 20
 NAME = "DeepSeek-V4.1-Flash-EXL3-lab"
 ROOT = f"/var/lib/gb10-ring/checkpoints/{NAME}"
 PREFIX = f"bot-lab-21/{NAME}"
 SERVER, PORT = "198.18.0.254", 8446
 BASE = CHECKOUT / ".lab" / "checkpoint-1"
+VARIANT = CHECKOUT / ".lab" / f"variant-{os.environ.get('LAB_INSTANCE', 'test')}"
 HEAD = ("198.18.0.1", 8000)
 ADDRESSES = {f"198.18.0.{number}": node for number, node in enumerate(NODES, start=1)}
 
 
-def publish(kind: str) -> dict[str, object]:
+def publish(kind: str) -> dict[str, Any]:
     """Bring the bucket to this variant; its manifest."""
-    folder = CHECKOUT / ".lab" / f"variant-{os.environ['LAB_INSTANCE']}"
-    argv = ["lab/checkpoint_variants.py", "--base", str(BASE), "--out", str(folder), "--kind", kind]
-    subprocess.run([sys.executable, *argv], cwd=CHECKOUT, check=True, capture_output=True, timeout=120)
-    ctl("s3", "upload", str(folder), PREFIX)
-    found: dict[str, object] = json.loads((folder / "checkpoint-manifest.json").read_text())
+    argv = ["lab/checkpoint_variants.py", "--base", str(BASE), "--out", str(VARIANT), "--kind", kind]
+    subprocess.run([sys.executable, *argv], cwd=CHECKOUT, check=True, capture_output=True, timeout=600)
+    ctl("s3", "upload", str(VARIANT), PREFIX)
+    found: dict[str, Any] = json.loads((VARIANT / "checkpoint-manifest.json").read_text())
     return found
+
+
+class States:
+    """Manifests of the states that the bucket was in, by kind."""
+
+    def __init__(self) -> None:
+        self.known: dict[str, dict[str, Any]] = {}
+
+    def publish(self, kind: str) -> str:
+        """The revision of this state of the bucket, which is brought there."""
+        self.known[kind] = publish(kind)
+        return self.revision(kind)
+
+    def revision(self, kind: str) -> str:
+        return str(self.known[kind]["revision"])
+
+    def size(self, kind: str, name: str) -> int:
+        return next(int(file["size"]) for file in self.known[kind]["files"] if file["path"] == name)
+
+    def whole(self, kind: str) -> bool:
+        """Whether all nodes have this state; asserts each file."""
+        return all(whole(self.revision(kind), node, self.known[kind]) for node in NODES)
 
 
 @dataclass
@@ -88,8 +114,9 @@ def restage(*extra: str, playbook: str = "restage.yml", **variables: object) -> 
 def moved(proxy: FaultProxy) -> dict[str, Counter[str]]:
     found: dict[str, Counter[str]] = {node: Counter() for node in NODES}
     for one in proxy.seen:
-        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", one.range)
-        if asked and one.node in ADDRESSES:
+        if one.node in ADDRESSES:
+            asked = re.fullmatch(r"bytes=(\d+)-(\d+)", one.range)
+            assert asked, f"{one.node} asked for {one.file} without a range"
             found[ADDRESSES[one.node]][one.file] += int(asked[2]) - int(asked[1]) + 1
     return found
 
@@ -172,20 +199,21 @@ def serve_all(revision: str) -> bool:
     return True
 
 
-def whole(revision: str, node: str, manifest: dict[str, object]) -> bool:
+def whole(revision: str, node: str, manifest: dict[str, Any]) -> bool:
     """Whether every file of this manifest is there as published; config.json may be a derived one."""
     rows = on(node, f"cd {ROOT}/revisions/{revision} && sha256sum *").splitlines()
     found = {row.split()[1]: row.split()[0] for row in rows}
-    wanted = {str(file["path"]): str(file["sha256"]) for file in manifest["files"]}  # type: ignore[attr-defined, index]
+    wanted = {str(file["path"]): str(file["sha256"]) for file in manifest["files"]}
     found.pop("config.json"), wanted.pop("config.json")
     assert found == wanted
     return True
 
 
 class Health:
-    """Looks at the API all the time, as a client would; downtime: seconds from the last healthy answer to the next."""
+    """Looks at the API all the time, as a client would. went: when it was found not to answer first, by the machine's clock."""
 
     def __init__(self) -> None:
+        self.went = 0.0
         self.looks: list[tuple[float, bool]] = []
         self.end = threading.Event()
         self.thread = threading.Thread(target=self._look)
@@ -194,6 +222,7 @@ class Health:
         while not self.end.wait(0.05):
             answer = healthy()
             self.looks.append((time.monotonic(), answer))
+            self.went = self.went or (0.0 if answer else time.time())
 
     def __enter__(self) -> Health:
         self.thread.start()

@@ -10,45 +10,34 @@ from __future__ import annotations
 
 import re
 import threading
-from typing import Any
 
 import pytest
 
 from restage_run import (
+    CHUNK,
+    LARGE,
     ROOT,
     Health,
+    States,
     active,
     everywhere,
-    publish,
     record,
     restage,
     serve_all,
-    whole,
 )
 from site_run import NODES, ctl, on, play
 
 SMALL = {"quantization_config.json", "tokenizer.json", "tokenizer_config.json"}
 SHARD = "model-00043-of-00048.safetensors"
-LARGE = "model-00048-of-00048.safetensors"
-CHUNK = 16 << 20
-#: Revisions by the state of the bucket they were published in, filled as the tests go on.
-KNOWN: dict[str, dict[str, Any]] = {}
-
-
-def published(kind: str) -> str:
-    """The revision of this state of the bucket, which is brought there."""
-    KNOWN[kind] = publish(kind)
-    return str(KNOWN[kind]["revision"])
-
-
-def size(kind: str, name: str) -> int:
-    return next(int(file["size"]) for file in KNOWN[kind]["files"] if file["path"] == name)
+STATES = States()
+#: Seconds by state, as a client saw them.
+DOWNTIMES: dict[str, float] = {}
 
 
 @pytest.fixture(scope="module", autouse=True)
 def serving():
     """The first state of the checkpoint, served by all nodes."""
-    revision = published("same")
+    revision = STATES.publish("same")
     code, output = play()
     assert code == 0, output[-4000:]
     assert serve_all(revision)
@@ -65,50 +54,56 @@ def test_nothing_changed_moves_nothing_and_is_quick():
 
 
 def test_three_small_files_cost_those_files_and_no_staging_time():
-    new = published("small")
+    new = STATES.publish("small")
     with Health() as health:
-        # Slow staging must not show in the downtime.
-        run = restage("-v", checkpoint_restage_rate_limit=100_000)
+        run = restage(checkpoint_restage_rate_limit=100_000)
     assert run.code == 0, run.output[-4000:]
-    assert serve_all(new) and all(whole(new, node, KNOWN["small"]) for node in NODES)
-    wanted = {name: size("small", name) for name in SMALL}
+    assert serve_all(new) and STATES.whole("small")
+    wanted = {name: STATES.size("small", name) for name in SMALL}
     assert run.moved == {node: wanted for node in NODES}
     told = re.search(r"is active on all nodes; out of service for ([\d.]+) s", run.output)
     assert told, run.output[-3000:]
     print(f"downtime: told {told[1]} s, a client saw {health.downtime:.1f} s, the run took {run.seconds:.1f} s")
     assert abs(float(told[1]) - health.downtime) < 1.0
-    assert health.downtime < 20
-    assert record("spark1")["previous"] == KNOWN["same"]["revision"] and record("spark1")["downtime_s"]
+    # Staging, which the limit makes slow, has no part in it: all of it was over on each node before the API went.
+    staged = everywhere(f"stat -c %.Y {ROOT}/receipts/{new}.json")
+    assert max(map(float, staged)) < health.went
+    DOWNTIMES["small"] = health.downtime
+    assert record("spark1")["previous"] == STATES.revision("same") and record("spark1")["downtime_s"]
 
 
 def test_roll_back_needs_no_store_and_moves_nothing():
-    old = str(KNOWN["same"]["revision"])
-    run = restage(playbook="rollback.yml", checkpoint_endpoint_url="http://198.18.0.254:9")
+    old = STATES.revision("same")
+    with Health() as health:
+        run = restage(playbook="rollback.yml", checkpoint_endpoint_url="http://198.18.0.254:9")
     assert run.code == 0, run.output[-3000:]
     assert run.total == 0 and serve_all(old)
+    print(f"downtime of the way back: {health.downtime:.1f} s, the run took {run.seconds:.1f} s")
+    # Stop, switch and start are the same on both ways, and all that a roll back does.
+    assert health.downtime < run.seconds and DOWNTIMES["small"] < run.seconds
 
 
 def test_one_shard_costs_that_shard_once_for_all_with_fanout():
-    new = published("shard")
+    new = STATES.publish("shard")
     run = restage(checkpoint_fanout=True)
     assert run.code == 0, run.output[-3000:]
-    assert run.files == {SHARD} and run.total == size("shard", SHARD)
-    assert serve_all(new) and all(whole(new, node, KNOWN["shard"]) for node in NODES)
+    assert run.files == {SHARD} and run.total == STATES.size("shard", SHARD)
+    assert serve_all(new) and STATES.whole("shard")
 
 
 def test_one_chunk_costs_that_chunk():
-    new = published("chunk")
+    new = STATES.publish("chunk")
     run = restage(checkpoint_fanout=True)
     assert run.code == 0, run.output[-3000:]
     # Once for all three. SHARD is as at first again: a link to the revision before.
     assert run.files == {LARGE} and run.total == CHUNK
-    assert serve_all(new) and all(whole(new, node, KNOWN["chunk"]) for node in NODES)
+    assert serve_all(new) and STATES.whole("chunk")
     # checkpoint_keep is 2: the oldest has gone, the one before the active one has not.
     assert everywhere(f"ls {ROOT}/revisions | wc -l") == ["2"] * 3
 
 
 def test_a_revision_that_the_engine_refuses_leaves_the_old_one_serving():
-    old, new = active()[0], published("refused")
+    old, new = active()[0], STATES.publish("refused")
     run = restage()
     assert run.code != 0
     assert f"the switch to revision {new} failed" in run.output
@@ -120,7 +115,7 @@ def test_a_revision_that_the_engine_refuses_leaves_the_old_one_serving():
 
 def test_a_node_that_dies_between_the_phases():
     """spark2 loses its power when it is prepared and the group is being stopped."""
-    old, new = active()[0], published("small")
+    old, new = active()[0], STATES.publish("small")
     with Killer("spark2", f'grep -q \'"target": "{new}"\' {ROOT}/switch.json'):
         run = restage()
     assert run.code != 0 and "spark2: it does not answer" in run.output, run.output[-3000:]

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any
 
 import pytest
 
@@ -19,39 +18,28 @@ from restage_run import (
     ROOT,
     Controller,
     Fullness,
+    States,
     active,
     disk,
     end_stagings,
     everywhere,
-    publish,
     restage,
     serve_all,
-    whole,
 )
 from site_run import NODES, on, play
 
-KNOWN: dict[str, dict[str, Any]] = {}
-
-
-def published(kind: str) -> str:
-    """The revision of this state of the bucket, which is brought there."""
-    KNOWN[kind] = publish(kind)
-    return str(KNOWN[kind]["revision"])
-
-
-def size(kind: str, name: str) -> int:
-    return next(int(file["size"]) for file in KNOWN[kind]["files"] if file["path"] == name)
+STATES = States()
 
 
 @pytest.fixture(scope="module", autouse=True)
 def serving():
     """Two revisions on every node, which share all but four files; the newer one is served."""
     if "yes" not in everywhere(f"test -e {ROOT}/switch.json && echo yes || true"):
-        published("same")
+        STATES.publish("same")
         code, output = play()
         assert code == 0, output[-4000:]
     for kind in ("chunk", "small"):
-        revision = published(kind)
+        revision = STATES.publish(kind)
         run = restage()
         assert run.code == 0, run.output[-4000:]
     assert serve_all(revision)
@@ -65,7 +53,7 @@ def test_drift_is_found_and_costs_that_file_alone():
     )
     run = restage()
     assert run.code == 0, run.output[-3000:]
-    assert run.moved == {"spark1": {}, "spark3": {}, "spark2": {victim: size("small", victim)}}
+    assert run.moved == {"spark1": {}, "spark3": {}, "spark2": {victim: STATES.size("small", victim)}}
     # The same again with the time as it was: only reading everything finds it.
     path = f"{ROOT}/current/{victim}"
     on(
@@ -75,13 +63,13 @@ def test_drift_is_found_and_costs_that_file_alone():
     assert restage().total == 0
     run = restage(checkpoint_verify="full")
     assert run.code == 0, run.output[-3000:]
-    assert run.moved == {"spark1": {}, "spark2": {}, "spark3": {victim: size("small", victim)}}
-    assert serve_all(revision) and all(whole(revision, node, KNOWN["small"]) for node in NODES)
+    assert run.moved == {"spark1": {}, "spark2": {}, "spark3": {victim: STATES.size("small", victim)}}
+    assert serve_all(revision) and STATES.whole("small")
 
 
 def test_too_little_disk_is_refused_and_done_in_place_with_consent():
     """The controller is killed half-way, and the next run goes on."""
-    old, new = active()[0], published("engram")
+    old, new = active()[0], STATES.publish("engram")
     before = everywhere(f"ls -la --time-style=full-iso {ROOT}/revisions/{old}")
     used, whole_disk = max(disk(node) for node in NODES)
     ceiling = (used + (30 << 20)) * 100 // whole_disk + 1
@@ -104,8 +92,10 @@ def test_too_little_disk_is_refused_and_done_in_place_with_consent():
         assert f"revision {old} (54 files) is being replaced in place by {new}" in restage(playbook="verify.yml").output
         run = restage(**options)
     assert run.code == 0, run.output[-3000:]
-    assert run.files <= set(ENGRAM_SHARDS) and run.total < 3 * sum(size("engram", name) for name in ENGRAM_SHARDS)
-    assert serve_all(new) and all(whole(new, node, KNOWN["engram"]) for node in NODES)
+    assert run.files <= set(ENGRAM_SHARDS) and run.total < 3 * sum(
+        STATES.size("engram", name) for name in ENGRAM_SHARDS
+    )
+    assert serve_all(new) and STATES.whole("engram")
     print(
         f"in place: at most {fullness.peak >> 20} MiB of {fullness.size * ceiling // 100 >> 20}, {fullness.samples} samples"
     )

@@ -136,6 +136,12 @@ class Staging:
         return bool(self.sliced) and path.removesuffix(PARTIAL) in {*self.sliced, NAME}
 
     @property
+    def planned(self) -> Manifest:
+        """With the files that are left for slices."""
+        files = sorted((*self.manifest.files, *self.left), key=lambda file: file.path)
+        return Manifest(self.manifest.name, self.manifest.revision, tuple(files))
+
+    @property
     def changed(self) -> bool:
         return self.unrecorded or any(step.action != "keep" for step in self.steps)
 

@@ -343,7 +343,7 @@ def tidy(request: Request) -> None:
 
     A revision that was staged from a plan with fewer chunk checksums gets those of this one.
     """
-    keep_manifest(request.layout, request.manifest.without(request.sliced))
+    keep_manifest(request.layout, request.manifest)
     left = [
         request.layout.replacing,
         request.layout.journal(request.manifest.revision),

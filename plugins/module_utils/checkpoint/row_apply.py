@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timezone
 
 from ..host import HostError, sync_directory, write_text
-from . import row_measure, row_second
+from . import row_measure, row_second, stretches
 from .answers import ChangedError, ExpiredError, MoveError
 from .crc64 import combine_all
 from .disk import address
@@ -90,6 +90,12 @@ def extents(target: Target) -> tuple[Part, ...]:
     return tuple(Part(extent.target_offset, extent.length) for extent in target.extents)
 
 
+def staying(step: RowStep) -> tuple[Part, ...]:
+    """What of the extents an earlier copy has as it is wanted."""
+    kept = stretches.of_spans(step.work.keep)
+    return tuple(part for extent in extents(step.target) for part in stretches.shared((extent,), kept))
+
+
 def apply(job: RowJob) -> RowState:
     """Do everything that the staging says. Raises HostError and NeedsControllerError; what has come is kept."""
     try:
@@ -155,13 +161,13 @@ def _kept(job: RowJob, step: RowStep, journal: Journal) -> tuple[tuple[Done, ...
     found: list[Done] = []
     if step.before and step.before.state:
         runs = row_measure.runs(step.target, step.before.state.digests)
-        old = step.before.directory / step.target.path
+        old, stays = step.before.directory / step.target.path, staying(step)
         if step.way == "copy":
             with contextlib.closing(Sink(partial, step.target.size, job.transfer.direct, extents(step.target))) as sink:
-                found = row_measure.kept(old, runs, extents(step.target), job.crc, sink)
+                found = row_measure.kept(old, runs, stays, job.crc, sink)
                 sink.finish()
         else:
-            found = row_measure.kept(old, runs, extents(step.target), job.crc)
+            found = row_measure.kept(old, runs, stays, job.crc)
     for done in found:
         journal.part(step.target.path, done)
     return tuple(found), ()

@@ -20,18 +20,22 @@ from .manifest import PARTIAL, File
 from .receipt import Stat
 from .row_place import RowPlace
 from .row_state import NAME, RowState, RowStateError, parse
-from .survey import disk_of, receipts
+from .survey import chunks, disk_of, receipts
 
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
 class Slices:
-    """A directory with slices: what its engram-local.json says, and what lies there by path."""
+    """A directory with slices: what its engram-local.json says, and what lies there by path.
+
+    chunks: checksums of the whole objects that they are slices of, by path, where they are known.
+    """
 
     directory: Path
     state: RowState | None = None
     found: Mapping[str, Stat] = field(default_factory=dict)
+    chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -99,7 +103,9 @@ def _holders(layout: Layout) -> list[Path]:
 
 def _slices(place: RowPlace, paths: Iterable[str]) -> Slices:
     state, _problem = read_state(place)
-    return Slices(place.directory, state, _found(place.directory, paths) if state else {})
+    if state is None:
+        return Slices(place.directory)
+    return Slices(place.directory, state, _found(place.directory, paths), chunks(place.layout, state.revision))
 
 
 def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:

@@ -239,7 +239,7 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         files=tuple(entries[file.path] for file in job.staging.manifest.files),
         sliced=job.staging.sliced,
     )
-    keep_manifest(job.layout, job.staging.manifest)
+    keep_manifest(job.layout, job.staging.planned)
     write_text(job.layout.receipt(receipt.revision), render(receipt))
     if whole:
         swapped = (step.file.path for step in job.staging.steps if step.action != "keep")
