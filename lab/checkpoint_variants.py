@@ -54,6 +54,12 @@ def _chunk(folder: Path) -> None:
     _write(path, bytes(content))
 
 
+def _shards(folder: Path) -> None:
+    """Both of these."""
+    _shard(folder)
+    _chunk(folder)
+
+
 def _engram(folder: Path) -> None:
     """The two largest shards, close to half of all bytes."""
     for name in ENGRAM:
@@ -72,6 +78,7 @@ KINDS: dict[str, Callable[[Path], None]] = {
     "small": _small,
     "shard": _shard,
     "chunk": _chunk,
+    "shards": _shards,
     "engram": _engram,
     "refused": _refused,
 }

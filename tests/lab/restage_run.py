@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from fault_proxy import FaultProxy
-from site_run import CHECKOUT, INVENTORY, NODES, ctl, on
+from site_run import CHECKOUT, INVENTORY, NODES, ctl, on, play
 
 ENGRAM_SHARDS = ("model-00047-of-00048.safetensors", "model-00048-of-00048.safetensors")
 #: The largest file, of which the state "chunk" changes one chunk.
@@ -82,8 +82,20 @@ class Run:
         return sum(sum(files.values()) for files in self.moved.values())
 
     @property
+    def by_file(self) -> Counter[str]:
+        """Over all nodes."""
+        return sum(self.moved.values(), Counter())
+
+    @property
     def files(self) -> set[str]:
-        return {name for files in self.moved.values() for name in files}
+        return set(self.by_file)
+
+
+def serve(revision: str, *extra: str) -> None:
+    """Bring bare nodes to serving this revision, with as much of the site as that needs."""
+    code, output = play("--skip-tags", "preflight,memory,verify", *extra)
+    assert code == 0, output[-4000:]
+    assert serve_all(revision)
 
 
 def argv(playbook: str, *extra: str, **variables: object) -> list[str]:
@@ -239,14 +251,24 @@ class Health:
         return max((later - earlier for earlier, later in pairwise(good)), default=0.0)
 
 
+#: Runs on a node.
+SAMPLER = """
+import os, pathlib, sys, time
+pathlib.Path("/run/fullness.pid").write_text(str(os.getpid()))
+while True:
+    seen = os.statvfs(sys.argv[1])
+    print(seen.f_blocks, seen.f_bavail, seen.f_frsize, flush=True)
+    time.sleep(0.01)
+"""
+
+
 class Fullness:
     """Samples how full the data file system of a node is; peak: the most bytes that were not available."""
 
     def __init__(self, node: str) -> None:
-        script = f"echo $$ >/run/fullness.pid; while :; do stat -f -c '%b %a %S' {ROOT}; sleep 0.02; done"
         self.node = node
         self.process = subprocess.Popen(
-            ["lab/ctl", "exec", node, "--", "sh", "-c", script],
+            ["lab/ctl", "exec", node, "--", "python3", "-c", SAMPLER, ROOT],
             cwd=CHECKOUT,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,

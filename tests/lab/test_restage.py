@@ -23,9 +23,10 @@ from restage_run import (
     everywhere,
     record,
     restage,
+    serve,
     serve_all,
 )
-from site_run import NODES, ctl, on, play
+from site_run import NODES, ctl, on
 
 SMALL = {"quantization_config.json", "tokenizer.json", "tokenizer_config.json"}
 SHARD = "model-00043-of-00048.safetensors"
@@ -37,14 +38,10 @@ DOWNTIMES: dict[str, float] = {}
 @pytest.fixture(scope="module", autouse=True)
 def serving():
     """The first state of the checkpoint, served by all nodes."""
-    revision = STATES.publish("same")
-    code, output = play()
-    assert code == 0, output[-4000:]
-    assert serve_all(revision)
+    serve(STATES.publish("same"))
 
 
 def test_nothing_changed_moves_nothing_and_is_quick():
-    restage()  # accepts what site.yml left; connections are open from here on
     run = restage()
     assert run.code == 0, run.output[-3000:]
     assert set(re.findall(r"changed=(\d+)", run.output)) == {"0"}
@@ -83,23 +80,15 @@ def test_roll_back_needs_no_store_and_moves_nothing():
     assert health.downtime < run.seconds and DOWNTIMES["small"] < run.seconds
 
 
-def test_one_shard_costs_that_shard_once_for_all_with_fanout():
-    new = STATES.publish("shard")
+def test_one_shard_and_a_chunk_of_another_leave_the_store_once_for_all_with_fanout():
+    new = STATES.publish("shards")
     run = restage(checkpoint_fanout=True)
     assert run.code == 0, run.output[-3000:]
-    assert run.files == {SHARD} and run.total == STATES.size("shard", SHARD)
-    assert serve_all(new) and STATES.whole("shard")
-
-
-def test_one_chunk_costs_that_chunk():
-    new = STATES.publish("chunk")
-    run = restage(checkpoint_fanout=True)
-    assert run.code == 0, run.output[-3000:]
-    # Once for all three. SHARD is as at first again: a link to the revision before.
-    assert run.files == {LARGE} and run.total == CHUNK
-    assert serve_all(new) and STATES.whole("chunk")
+    assert run.by_file == {SHARD: STATES.size("shards", SHARD), LARGE: CHUNK}
+    assert serve_all(new) and STATES.whole("shards")
     # checkpoint_keep is 2: the oldest has gone, the one before the active one has not.
     assert everywhere(f"ls {ROOT}/revisions | wc -l") == ["2"] * 3
+    assert record("spark1")["previous"] == STATES.revision("same")
 
 
 def test_a_revision_that_the_engine_refuses_leaves_the_old_one_serving():
@@ -123,7 +112,7 @@ def test_a_node_that_dies_between_the_phases():
         assert on(node, f"readlink {ROOT}/current") == f"revisions/{old}"
         assert record(node)["target"] == ""
     ctl("node", "start", "spark2")
-    run = restage(playbook="verify.yml")
+    run = restage(playbook="verify.yml", verify_roles=["checkpoint"])
     assert f"the switch from {old} to {new} is prepared" in run.output
     run = restage()
     assert run.code == 0, run.output[-3000:]
