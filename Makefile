@@ -79,8 +79,9 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 restage: lab-base ## Model updates: what they cost in bytes and downtime, bad ones, a node that dies between the phases
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage.py
 
-restage-full: lab-base ## Damaged files, disks that hold no second revision; ten kills of the controller, each with the run after it (10 min)
-	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_disk.py tests/lab/test_restage_kills.py
+restage-full: lab-base ## Updates of slices; damaged files, disks that hold no second revision; ten kills of the controller, each with the run after it
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_slices.py; \
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_disk.py tests/lab/test_restage_kills.py
 
 engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --nodes 4; \

@@ -8,11 +8,13 @@ Runs inside the controller namespace of a freshly booted lab (`make restage-full
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from test_engram import SHARD, counts, sound
 
 from engram_reader import tile
-from restage_run import BASE, CHUNK, LARGE, ROOT, VARIANT, active, everywhere, publish, restage, serve_all
+from restage_run import BASE, CHUNK, LARGE, ROOT, VARIANT, active, everywhere, publish, restage, serve, serve_all
 from site_run import NODES, play
 
 DIRECTORY = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "directory"}
@@ -22,9 +24,7 @@ DIRECTORY = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "d
 def old() -> str:
     """The revision of the first state, served from slices by all nodes."""
     revision = str(publish("same")["revision"])
-    code, output = play(*(word for name, value in SHARD.items() for word in ("-e", f"{name}={value}")))
-    assert code == 0, output[-4000:]
-    assert serve_all(revision)
+    serve(revision, "-e", json.dumps(SHARD))
     return revision
 
 
@@ -50,7 +50,7 @@ def test_the_way_back_finds_the_rows_that_it_left(old):
 
 def test_rows_that_all_revisions_share_are_not_changed_under_the_engine(old):
     publish("same")
-    code, output = play(*(word for name, value in DIRECTORY.items() for word in ("-e", f"{name}={value}")))
+    code, output = play("--tags", "checkpoint", "-e", json.dumps(DIRECTORY))
     assert code == 0, output[-4000:]
     rows = f"find {ROOT}/engram {ROOT}/revisions -type f | sort | xargs stat -c '%n %s %Y %i'"
     before = everywhere(rows)

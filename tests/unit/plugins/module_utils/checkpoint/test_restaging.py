@@ -11,7 +11,6 @@ import random
 from dataclasses import replace
 
 import pytest
-from awscrt import checksums
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import (
     chunks,
@@ -27,7 +26,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest impo
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.parts import Part
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.source import Source, with_peers
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
-from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
+from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, stage_request
 
 RANDOM = random.Random(6)
 LARGE = RANDOM.randbytes(3 * CHUNK + 12345)
@@ -40,50 +39,12 @@ def store():
         yield running
 
 
-def crc(body):
-    return f"{checksums.crc64nvme(body):016x}"
-
-
 def planned(store):
-    files = [
-        manifest.File(
-            path,
-            len(body),
-            store.etag(path),
-            f"crc64nvme:{crc(body)}",
-            chunks=tuple(crc(body[at : at + CHUNK]) for at in range(0, len(body), CHUNK)),
-        )
-        for path, body in store.objects.items()
-    ]
-    return manifest.make("tiny", "", files)
+    return stage_request.planned(store, chunk=CHUNK)
 
 
 def request(store, root, **more):
-    options = {
-        "plan": planned(store).to_dict(),
-        "root": str(root),
-        "phase": "stage",
-        "node": "spark1",
-        "disk_ceiling_percent": 100,
-        "workers": 2,
-        "stall_timeout_s": 5,
-        "connect_timeout_s": 5,
-        "read_timeout_s": 5,
-        "part_mib": 32,
-        "rate_limit": 0,
-        "python_path": "/nowhere",
-        "ca_pem": None,
-        "sources_file": None,
-        "supersedes": None,
-        "verify": "recorded",
-        "verify_rate_limit": 0,
-        "damaged": None,
-        "in_place": False,
-        "keep": 2,
-        "lease_s": 0,
-        **more,
-    }
-    return replace(frontend.Request.from_options(options), sources=store.sources())
+    return stage_request.request(store, root, planned(store), **{"part_mib": 32, **more})
 
 
 def staged(store, root, **more):

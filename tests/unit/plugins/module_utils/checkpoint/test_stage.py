@@ -11,16 +11,15 @@ import os
 import random
 import re
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from awscrt import checksums
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, lock, manifest, sink, stage
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
-from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
+from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, stage_request
+from ansible_collections.gb10.ring.tests.unit.fixtures.stage_request import planned
 
 CONFIG = (Path(__file__).parents[3] / "fixtures/checkpoint/config-exl3.json").read_bytes()
 RANDOM = random.Random(2)
@@ -38,41 +37,8 @@ def store():
         yield running
 
 
-def planned(store, revision=""):
-    files = [
-        manifest.File(path, len(body), store.etag(path), f"crc64nvme:{checksums.crc64nvme(body):016x}")
-        for path, body in store.objects.items()
-    ]
-    return manifest.make("tiny", revision, files)
-
-
 def request(store, root, wanted=None, sources=None, **more):
-    wanted = wanted or planned(store)
-    options = {
-        "plan": wanted.to_dict(),
-        "root": str(root),
-        "phase": "stage",
-        "node": "spark1",
-        "disk_ceiling_percent": 100,
-        "workers": 3,
-        "stall_timeout_s": 5,
-        "connect_timeout_s": 5,
-        "read_timeout_s": 5,
-        "part_mib": 8,
-        "rate_limit": 0,
-        "python_path": "/nowhere",
-        "ca_pem": None,
-        "sources_file": None,
-        "supersedes": None,
-        "verify": "recorded",
-        "verify_rate_limit": 0,
-        "damaged": None,
-        "in_place": False,
-        "keep": 2,
-        "lease_s": 0,
-        **more,
-    }
-    return replace(frontend.Request.from_options(options), sources=store.sources() if sources is None else sources)
+    return stage_request.request(store, root, wanted or planned(store), sources, **{"workers": 3, **more})
 
 
 def staged(store, root, **more):
