@@ -105,7 +105,8 @@ def _slices(place: RowPlace, paths: Iterable[str]) -> Slices:
     state, _problem = read_state(place)
     if state is None:
         return Slices(place.directory)
-    return Slices(place.directory, state, _found(place.directory, paths), chunks(place.layout, state.revision))
+    known = chunks(place.layout, state.revision, {file.path: file.digest for file in state.files})
+    return Slices(place.directory, state, _found(place.directory, paths), known)
 
 
 def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:

@@ -53,7 +53,7 @@ def look(layout: Layout, revision: str) -> Survey:
             OtherRevision(
                 other,
                 tree(layout.revision(other.revision)),
-                chunks(layout, other.revision),
+                chunks(layout, other.revision, {entry.path: entry.digest for entry in other.files}),
                 config=config_as_staged(layout, other.revision),
                 slices=slices(layout, other) if other.sliced else {},
             )
@@ -97,13 +97,14 @@ def slices(layout: Layout, receipt: Receipt) -> dict[str, str]:
     }
 
 
-def chunks(layout: Layout, revision: str) -> dict[str, tuple[str, ...]]:
-    """Chunk checksums by path of what this revision was planned from; none where they are not known."""
+def chunks(layout: Layout, revision: str, digests: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Chunk checksums by path of what this revision was planned from, of files that were planned with these digests."""
     text = read_text(layout.manifest(revision))
     try:
-        return {file.path: file.chunks for file in parse_manifest(json.loads(text)).files} if text else {}
+        planned = parse_manifest(json.loads(text)).files if text else ()
     except (ValueError, TypeError):
         return {}  # older states only save a transfer; what cannot be read saves none
+    return {file.path: file.chunks for file in planned if file.digest == digests.get(file.path)}
 
 
 def renamed(found: dict[str, Stat], finished: Mapping[str, Entry]) -> dict[str, Stat]:

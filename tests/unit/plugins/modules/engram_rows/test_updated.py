@@ -39,7 +39,8 @@ def states(tmp_path_factory):
 def bring(states, capsys, tmp_path):
     """Brings the rows of a rank to one of the revisions; ranges of SECOND that left the store, and the directory."""
 
-    def bringing(revision, rank, *, known=True):
+    def bringing(revision, rank, *, manifest=None):
+        """manifest: what the node keeps as that of the revision, if not its own."""
         state, whole = states[revision]
         with object_server.serving(**state.files) as store:
             case = Case(capsys, store, state, whole, tmp_path)
@@ -48,7 +49,7 @@ def bring(states, capsys, tmp_path):
             directory = staged(state, tmp_path, plan, rows)
             kept = tmp_path / "tiny/manifests" / f"{revision}.json"
             kept.parent.mkdir(exist_ok=True)
-            kept.write_text(json.dumps(plan if known else {}))
+            kept.write_text(json.dumps(plan if manifest is None else manifest))
             result = case.run(tmp_path, rows, chunked=True, revision=revision, **WITHOUT)
             assert result.get("changed"), result
             return sorted(store.ranges(SECOND)), directory
@@ -86,8 +87,12 @@ def test_a_slice_that_is_not_what_was_verified_is_not_taken(bring, states):
     assert engram_reader.problems(two, states["two"][1]) == []
 
 
-def test_without_published_chunks_all_rows_are_fetched(bring, states):
-    everything, _one = bring("one", 1, known=False)
+@pytest.mark.parametrize("of_the_new_state", [True, False])
+def test_without_chunks_of_that_very_object_all_rows_are_fetched(bring, states, of_the_new_state):
+    """A revision that somebody names keeps its name when a shard changes in the store, of which it has the old slice."""
+    with object_server.serving(**states["two"][0].files) as store:
+        other = row_process.plan_of(store, revision="one")
+    everything, _one = bring("one", 1, manifest=other if of_the_new_state else {})
     asked, two = bring("two", 1)
     assert asked == everything
     assert engram_reader.problems(two, states["two"][1]) == []
