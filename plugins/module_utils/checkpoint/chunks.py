@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from .manifest import CHUNK, File
 from .parts import Done, Part
+from .spans import Span, merged
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,11 @@ def equal(file: File, size: int, chunks: Sequence[str]) -> tuple[Done, ...]:
         if wanted == have and length == min(CHUNK, size - offset):
             shared.append(Done(Part(offset, length), int(wanted, 16)))
     return tuple(shared)
+
+
+def alike(file: File, size: int, chunks: Sequence[str]) -> tuple[Span, ...]:
+    """The same as byte ranges."""
+    return merged((done.part.offset, done.part.end) for done in equal(file, size, chunks))
 
 
 def best(file: File, candidates: Iterable[tuple[str, int, Sequence[str]]]) -> Base:

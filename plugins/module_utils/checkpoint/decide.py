@@ -18,7 +18,7 @@ from .journal import Begun
 from .manifest import PARTIAL, File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
 from .replacing import Replacing
-from .row_state import NAME
+from .row_state import NAME, Held
 
 #: What is wrong with a file of which the revision has a slice.
 SLICE = "a slice"
@@ -52,15 +52,14 @@ class Disk:
 class OtherRevision:
     """A complete revision beside the wanted one, and what is on disk of it. chunks: checksums by path, where they are known.
 
-    config: the text of config.json as it was staged, where an edit stands in for it. slices: digest of the whole object by path of
-    each slice whose rows are vouched for.
+    config: the text of config.json as it was staged, where an edit stands in for it. slices: by path, those whose rows are vouched for.
     """
 
     receipt: Receipt
     found: Mapping[str, Stat] = field(default_factory=dict)
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     config: str | None = None
-    slices: Mapping[str, str] = field(default_factory=dict)
+    slices: Mapping[str, Held] = field(default_factory=dict)
 
     def intact(self, disk: Disk, bad: frozenset[int] = frozenset()) -> Iterator[tuple[Entry, Stat]]:
         """Files of this disk that are as they came and as their receipt has them. bad: inodes known to be damaged."""

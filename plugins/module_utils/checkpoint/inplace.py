@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from . import units
+from . import chunks, spans, units
 from .decide import OtherRevision, Staging, Step, Survey
-from .manifest import PARTIAL
+from .manifest import PARTIAL, File
 from .receipt import Receipt, Stat
 from .row_state import NAME
 
@@ -39,7 +39,7 @@ class InPlace:
     """steps: in the order in which they are done. used: bytes in use before. peak: the most at any moment. limit: the ceiling.
 
     dropped: other revisions that are deleted first, because what they share with the old one would stay on the disk.
-    carried: slices of Engram shards that did not change: the new revision gets them, with what vouches for their rows.
+    carried: slices of Engram shards whose rows did not change: the new revision gets them, with what vouches for their rows.
     """
 
     receipt: Receipt
@@ -114,7 +114,7 @@ def _plan(
     limit: int,
     also_needed: int,
 ) -> InPlace:
-    carried = tuple(file.path for file in staging.left if file.digest == old.slices.get(file.path))
+    carried = tuple(file.path for file in staging.left if _same_rows(file, old))
     gone = _Gone(staging, survey, old, dropped, carried)
     fetched = {step.file.path: step for step in staging.of("fetch")}
     steps = [
@@ -132,6 +132,15 @@ def _plan(
         peak = max(peak, running)
     running += also_needed
     return InPlace(old.receipt, tuple(steps), used, max(peak, running), running, limit, tuple(dropped), carried)
+
+
+def _same_rows(file: File, old: OtherRevision) -> bool:
+    """Whether the old slice is one of this state of the file too: nothing of it lies in a chunk that changed."""
+    held = old.slices.get(file.path)
+    if held is None or held.digest == file.digest:
+        return held is not None
+    same = chunks.alike(file, held.size, old.chunks.get(file.path, ()))
+    return held.size == file.size and not spans.without(held.spans, same)
 
 
 class _Gone:

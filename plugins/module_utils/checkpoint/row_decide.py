@@ -135,19 +135,14 @@ def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan) 
 
 
 def _work(plan: RowPlan, target: Target, file: File, slices: Slices, block: int) -> Work:
-    wanted, shared = replace(plan, targets=(target,)), {target.path: _shared(file, slices)}
+    wanted = replace(plan, targets=(target,))
+    shared = {target.path: chunks.alike(file, file.size, slices.chunks.get(file.path, ()))}
     (found,) = work(wanted, slices.state, slices.found, {target.path: file.digest}, shared)
     stat = slices.found.get(target.path)
     if found.changed or stat is None:
         return found
     problem = allocation_problem(target, stat.allocated, block)
     return Work(target.path, target.size, fetch=target.spans, fresh=True, why=problem) if problem else found
-
-
-def _shared(file: File, slices: Slices) -> tuple[spans.Span, ...]:
-    """The bytes that the object of a slice has in common with the wanted one, as published chunks tell."""
-    same = chunks.equal(file, file.size, slices.chunks.get(file.path, ()))
-    return spans.merged((done.part.offset, done.part.end) for done in same)
 
 
 def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:

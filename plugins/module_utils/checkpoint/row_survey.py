@@ -63,7 +63,7 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         state = _state(place)
     except RowStateError as error:
         problem = str(error)
-    here = Slices(place.directory, state, _found(place.directory, paths))
+    here = Slices(place.directory, state, _found(place.directory, paths), _chunks(place, state))
     layout = place.layout
     others = (_slices(RowPlace(layout, directory), paths) for directory in _holders(layout))
     record = journal.parse(read_text(place.journal) or "", journal.boot_id())
@@ -103,10 +103,11 @@ def _holders(layout: Layout) -> list[Path]:
 
 def _slices(place: RowPlace, paths: Iterable[str]) -> Slices:
     state, _problem = read_state(place)
-    if state is None:
-        return Slices(place.directory)
-    known = chunks(place.layout, state.revision, {file.path: file.digest for file in state.files})
-    return Slices(place.directory, state, _found(place.directory, paths), known)
+    return Slices(place.directory, state, _found(place.directory, paths) if state else {}, _chunks(place, state))
+
+
+def _chunks(place: RowPlace, state: RowState | None) -> dict[str, tuple[str, ...]]:
+    return chunks(place.layout, state.revision, {file.path: file.digest for file in state.files}) if state else {}
 
 
 def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:

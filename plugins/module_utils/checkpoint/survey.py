@@ -50,13 +50,7 @@ def look(layout: Layout, revision: str) -> Survey:
         begun=record.begun,
         staged=renamed(tree(staged), record.files) if record.files or staging.is_dir() else {},
         others=tuple(
-            OtherRevision(
-                other,
-                tree(layout.revision(other.revision)),
-                chunks(layout, other.revision, {entry.path: entry.digest for entry in other.files}),
-                config=config_as_staged(layout, other.revision),
-                slices=slices(layout, other) if other.sliced else {},
-            )
+            _other(layout, other)
             for other in (*receipts(layout), *([replacing.receipt] if replacing else []))
             if other.revision != revision
         ),
@@ -65,6 +59,19 @@ def look(layout: Layout, revision: str) -> Survey:
         config_text=exact_text(directory / CONFIG) if receipt else None,
         problem=problem,
         replacing=replacing,
+    )
+
+
+def _other(layout: Layout, receipt: Receipt) -> OtherRevision:
+    held = slices(layout, receipt) if receipt.sliced else {}
+    digests = {entry.path: entry.digest for entry in receipt.files}
+    digests |= {path: file.digest for path, file in held.items()}
+    return OtherRevision(
+        receipt,
+        tree(layout.revision(receipt.revision)),
+        chunks(layout, receipt.revision, digests),
+        config=config_as_staged(layout, receipt.revision),
+        slices=held,
     )
 
 
@@ -81,8 +88,8 @@ def config_as_staged(layout: Layout, revision: str) -> str | None:
     return text if record and text is not None and config_edit.sha256(text) == record.original else None
 
 
-def slices(layout: Layout, receipt: Receipt) -> dict[str, str]:
-    """Digest of the whole object by path of each slice that is as it was when its rows had been verified."""
+def slices(layout: Layout, receipt: Receipt) -> dict[str, row_state.Held]:
+    """Each slice, by path, that is as it was when its rows had been verified."""
     directory = layout.revision(receipt.revision)
     try:
         state = row_state.parse(read_text(directory / row_state.NAME) or "", "")
@@ -90,7 +97,7 @@ def slices(layout: Layout, receipt: Receipt) -> dict[str, str]:
         return {}  # nothing vouches for these rows, so they are brought anew
     found = tree(directory)
     return {
-        file.path: file.digest
+        file.path: file
         for file in state.files
         if file.path in receipt.sliced
         and Entry(file.path, file.size, file.digest, file.mtime_ns).matches(found.get(file.path))

@@ -15,6 +15,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.inplace impor
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import CHUNK, File, Manifest
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.parts import Done, Part
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Entry, Receipt, ReceiptError, Stat
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_state import Held
 
 
 def digest(letter):
@@ -41,6 +42,15 @@ def plan(wanted, *others, used=600, percent=100, **more):
     return in_place(decide(wanted, survey), survey, percent)
 
 
+def survey(*others):
+    return Survey(Disk(1 << 30, 0), others=others, current="old")
+
+
+def words(*letters):
+    """Chunk checksums."""
+    return tuple(f"{ord(letter):016x}" for letter in letters)
+
+
 OLD = other("old", a=(100, "1"), b=(300, "2"), same=(200, "3"))
 NEW = manifest(a=(150, "4"), b=(250, "5"), same=(200, "3"))
 
@@ -52,6 +62,26 @@ def test_files_go_one_by_one_the_ones_that_shrink_first():
     assert made.to_dict()["files"] == ["b", "a"] and made.to_dict()["frees"] == 400
     assert "2 files of revision old are replaced one by one (b, a)" in made.text()
     assert "manifests/old.json" in made.text()
+
+
+@pytest.mark.parametrize(
+    ("letter", "chunks", "spans", "carried"),
+    [
+        ("1", ("x", "x", "x"), ((0, 10),), True),  # the same shard
+        ("2", ("a", "x", "c"), ((0, 10), (2 * CHUNK, 3 * CHUNK)), True),  # its rows are in chunks that did not change
+        ("2", ("a", "x", "c"), ((0, CHUNK + 1),), False),
+        ("2", (), ((0, 10),), False),
+    ],
+)
+def test_a_slice_whose_rows_did_not_change_moves_on(letter, chunks, spans, carried):
+    size, old = 3 * CHUNK, other("old", slice=(3 * CHUNK, "1"))
+    held = Held("slice", size, digest("1"), "sha256:00", spans)
+    old = replace(
+        old, receipt=replace(old.receipt, files=()), slices={"slice": held}, chunks={"slice": words("a", "b", "c")}
+    )
+    wanted = Manifest("tiny", "new", (File("slice", size, '"e"', digest(letter), chunks=words(*chunks)),))
+    made = in_place(decide(wanted, survey(old), ["slice"]), survey(old), 100)
+    assert made.carried == (("slice",) if carried else ())
 
 
 def test_the_peak_is_that_of_the_worst_moment():

@@ -14,7 +14,7 @@ import pytest
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import CHUNK
 from ansible_collections.gb10.ring.tests.lab import engram_reader
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
-from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import SECOND
+from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import SECOND, THIRD
 from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import WITHOUT, Case, staged
 
 #: In the rows of rank 1 of 3, of SECOND alone.
@@ -71,6 +71,20 @@ def test_a_rank_without_rows_in_it_gets_a_link(bring, states):
     asked, two = bring("two", 0)
     assert asked == [] and (one / SECOND).samefile(two / SECOND)
     assert engram_reader.problems(two, states["two"][1]) == []
+
+
+def test_slices_that_a_replacement_in_place_carried_over_stay(bring, states):
+    """They lie in the new revision already, with what the old one said of them, and no slice of the old one is left."""
+    _all, one = bring("one", 0)
+    two = one.with_name("two")
+    two.mkdir()
+    for path in (SECOND, THIRD, "engram-local.json"):
+        (one / path).rename(two / path)
+    inodes = {path: (two / path).stat().st_ino for path in (SECOND, THIRD)}
+    asked, two = bring("two", 0)
+    assert asked == [] and engram_reader.problems(two, states["two"][1]) == []
+    assert {path: (two / path).stat().st_ino for path in inodes} == inodes
+    assert json.loads((two / "engram-local.json").read_text())["revision"] == "two"
 
 
 def test_a_slice_that_is_not_what_was_verified_is_not_taken(bring, states):
