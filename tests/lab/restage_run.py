@@ -116,7 +116,7 @@ def restage(*extra: str, playbook: str = "restage.yml", **variables: object) -> 
             cwd=CHECKOUT,
             capture_output=True,
             text=True,
-            timeout=300,
+            timeout=600,
             check=False,
             env=environment(),
         )
@@ -166,6 +166,11 @@ def everywhere(command: str) -> list[str]:
     """What a command prints on each node, in their order."""
     with ThreadPoolExecutor() as pool:
         return list(pool.map(lambda node: on(node, command), NODES))
+
+
+def wait_everywhere(condition: str) -> None:
+    """Until a condition of the shell holds on every node; the call fails after some minutes."""
+    everywhere(f"timeout 300 sh -c 'until {condition}; do sleep 0.05; done'")
 
 
 def end_stagings() -> None:

@@ -9,6 +9,7 @@ Runs inside the controller namespace of a freshly booted lab (`make restage`). T
 from __future__ import annotations
 
 import re
+import subprocess
 import threading
 
 import pytest
@@ -26,7 +27,7 @@ from restage_run import (
     serve,
     serve_all,
 )
-from site_run import NODES, ctl, on
+from site_run import CHECKOUT, NODES, ctl, on
 
 SMALL = {"quantization_config.json", "tokenizer.json", "tokenizer_config.json"}
 SHARD = "model-00043-of-00048.safetensors"
@@ -124,21 +125,21 @@ class Killer:
 
     def __init__(self, node: str, condition: str) -> None:
         self.node, self.condition, self.done = node, condition, False
-        self.end = threading.Event()
         self.thread = threading.Thread(target=self._wait)
 
     def _wait(self) -> None:
-        while not self.end.wait(0.05):
-            if on(self.node, f"{self.condition} && echo yes || true") == "yes":
-                ctl("node", "kill", self.node)
-                self.done = True
-                return
+        script = f"until {self.condition}; do sleep 0.05; done"
+        words = ["lab/ctl", "exec", self.node, "--", "timeout", "600", "sh", "-c", script]
+        self.waiting = subprocess.Popen(words, cwd=CHECKOUT)
+        if self.waiting.wait() == 0:
+            ctl("node", "kill", self.node)
+            self.done = True
 
     def __enter__(self) -> Killer:
         self.thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.end.set()
+        self.waiting.terminate()  # without effect where it has ended
         self.thread.join()
         assert self.done, f"{self.condition} was never seen on {self.node}"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import re
-import time
 
 import pytest
 
@@ -28,6 +27,7 @@ from restage_run import (
     restage,
     serve,
     serve_all,
+    wait_everywhere,
 )
 from site_run import NODES, on
 
@@ -84,12 +84,10 @@ def test_too_little_disk_is_refused_and_done_in_place_with_consent():
         disks = [watched.enter_context(Fullness(node)) for node in NODES]
         # Slow enough for a look at all nodes before the first one is done.
         with Controller(**options, checkpoint_restage_rate_limit=4 << 20) as controller:
-            until = time.monotonic() + 240
-            while time.monotonic() < until and not half_way(new):
-                time.sleep(0.2)
+            wait_everywhere(half_way(new))
             controller.kill()
             end_stagings()
-        assert half_way(new), "the run was not killed half-way"
+        assert everywhere(f"{half_way(new)} && echo yes || true") == ["yes"] * 3, "the run was not killed half-way"
         assert f"revision {old} (54 files) is being replaced in place by {new}" in verify().output
         run = restage(**options)
     assert run.code == 0, run.output[-3000:]
@@ -114,10 +112,9 @@ def verify() -> Run:
     return restage(playbook="verify.yml", verify_roles=["checkpoint"])
 
 
-def half_way(new: str) -> bool:
-    """Whether a large file has begun to come on every node."""
-    begun = f"test -e {ROOT}/replacing.json && ls {ROOT}/staging/{new}/*.partial >/dev/null 2>&1 && echo yes || true"
-    return everywhere(begun) == ["yes"] * 3
+def half_way(new: str) -> str:
+    """The condition that a large file has begun to come on a node."""
+    return f"test -e {ROOT}/replacing.json && ls {ROOT}/staging/{new}/*.partial >/dev/null 2>&1"
 
 
 def test_pruning_says_what_goes_and_what_stays():
