@@ -39,12 +39,12 @@ def states(tmp_path_factory):
 def bring(states, capsys, tmp_path):
     """Brings the rows of a rank to one of the revisions; ranges of SECOND that left the store, and the directory."""
 
-    def bringing(revision, rank, *, manifest=None):
+    def bringing(revision, rank, *, placement="shard", manifest=None):
         """manifest: what the node keeps as that of the revision, if not its own."""
         state, whole = states[revision]
         with object_server.serving(**state.files) as store:
             case = Case(capsys, store, state, whole, tmp_path)
-            rows = case.rows(3, rank, placement="shard")
+            rows = case.rows(3, rank, placement=placement)
             plan = row_process.plan_of(store, revision=revision)
             directory = staged(state, tmp_path, plan, rows)
             kept = tmp_path / "tiny/manifests" / f"{revision}.json"
@@ -52,7 +52,7 @@ def bring(states, capsys, tmp_path):
             kept.write_text(json.dumps(plan if manifest is None else manifest))
             result = case.run(tmp_path, rows, chunked=True, revision=revision, **WITHOUT)
             assert result.get("changed"), result
-            return sorted(store.ranges(SECOND)), directory
+            return sorted(store.ranges(SECOND)), directory if placement == "shard" else tmp_path / "tiny/engram"
 
     return bringing
 
@@ -64,6 +64,14 @@ def test_one_changed_chunk_costs_that_chunk_and_leaves_the_old_rows(bring, state
     assert engram_reader.problems(two, states["two"][1]) == []
     assert engram_reader.problems(one, states["one"][1]) == []
     assert not (one / SECOND).samefile(two / SECOND)
+
+
+def test_in_a_directory_the_file_that_is_there_gets_that_chunk(bring, states):
+    _all, place = bring("one", 1, placement="directory")
+    inode = (place / SECOND).stat().st_ino
+    asked, place = bring("two", 1, placement="directory")
+    assert asked == [f"{2 * CHUNK}-{3 * CHUNK - 1}"] and (place / SECOND).stat().st_ino == inode
+    assert engram_reader.problems(place, states["two"][1]) == []
 
 
 def test_a_rank_without_rows_in_it_gets_a_link(bring, states):
