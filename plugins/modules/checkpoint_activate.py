@@ -14,27 +14,55 @@ author:
 description:
   - Points the symbolic link C(current) of the checkpoint to a revision, in one rename.
   - Refuses a revision that has no receipt, and one whose files do not have the sizes and times of its receipt any more.
+  - >-
+    A group switches in phases, each on all nodes before the next one: V(prepare), V(commit), and V(finish) once the revision is
+    accepted, or V(revert). Where a node is in that is kept in C(switch.json) of the checkpoint, so that a run which ends early can
+    be finished or taken back by the next one.
 extends_documentation_fragment:
   - gb10.ring.checkpoint_place
 options:
   revision:
-    description: Name of the revision.
+    description: Name of the revision. With O(phase=revert), of the one that is given up.
     type: str
     required: true
+  phase:
+    description:
+      - V(now) moves the link without the other nodes.
+      - V(prepare) records where the node goes and from where, and proves that it can. The link stays.
+      - V(commit) moves the link of a node that is prepared.
+      - V(finish) ends the switch. What was active is then the revision before it.
+      - V(revert) moves the link back to where the group came from and ends the switch. Without a switch it does nothing.
+    type: str
+    choices: [now, prepare, commit, finish, revert]
+    default: now
+  origin:
+    description:
+      - Revision that the whole group goes back to if the switch fails, empty when there is none. For O(phase=prepare).
+      - Without it, the one that is active on this node.
+    type: str
+  engram_directory:
+    description:
+      - Directory that the engine reads Engram rows from, where all revisions share one (O(gb10.ring.engram_rows#module:placement=directory)).
+      - A revision whose tables are not those that these rows were taken from is refused.
+    type: path
+  downtime_s:
+    description: Seconds that the switch took the group out of service, to be recorded with O(phase=finish).
+    type: float
 attributes:
   check_mode:
     description:
-      - Says whether the link would move.
+      - Says whether link and record would change.
       - A revision that is not staged yet is no error in check mode, since the task before this one would have staged it.
     support: full
   diff_mode:
-    description: The target of the link before and after.
+    description: The target of the link, and the record of the switch, before and after.
     support: full
   idempotent:
-    description: A second run finds the link in place.
+    description: A second run of the same phase finds everything in place.
     support: full
 seealso:
   - module: gb10.ring.checkpoint_stage
+  - module: gb10.ring.checkpoint_restage
 """
 
 EXAMPLES = r"""
@@ -51,7 +79,7 @@ path:
   type: str
   sample: /var/lib/gb10-ring/checkpoints/small/current
 revision:
-  description: The revision that it points to now.
+  description: The revision that it points to now, empty when there is none. In check mode the one that it would point to.
   returned: success
   type: str
   sample: 6d2f1f7a3c0b9e55
@@ -64,32 +92,33 @@ previous:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, standing
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ROOT_OPTIONS
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ACTIVATE_OPTIONS
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.survey import current_revision
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
 
 def main() -> None:
-    options = {**ROOT_OPTIONS, "name": {"type": "str", "required": True}, "revision": {"type": "str", "required": True}}
-    module = AnsibleModule(argument_spec=options, supports_check_mode=True)
-    name, revision = module.params["name"], module.params["revision"]
+    module = AnsibleModule(argument_spec=ACTIVATE_OPTIONS, supports_check_mode=True)
+    name, revision, phase = (module.params[key] for key in ("name", "revision", "phase"))
     layout = Layout(module.params["root"], name)
     try:
         frontend.check_names(name, revision)
         previous = current_revision(layout)
-        activation = frontend.activation_of(layout, revision)
-        if activation.refusal and not module.check_mode:
-            raise HostError(f"cannot activate {revision} of {name}: {activation.refusal}")
-        if activation.plan.changed and not module.check_mode:
-            frontend.point(layout, revision)
+        rows, refusal = module.params["engram_directory"] or "", ""
+        if phase in ("now", "prepare", "commit"):
+            refusal = standing.activation_of(layout, revision, rows).refusal
+        if refusal and not module.check_mode:
+            raise HostError(f"cannot activate {revision} of {name}: {refusal}")
+        step, plan = standing.step(layout, phase, revision, module.params["origin"], module.params["downtime_s"])
+        if plan.changed and not module.check_mode:
+            standing.apply(layout, step)
     except (HostError, ManifestError) as error:
         module.fail_json(msg=str(error))
-    plan = activation.plan
     module.exit_json(
-        changed=plan.changed, diff=plan.diff(), path=str(layout.current), revision=revision, previous=previous
+        changed=plan.changed, diff=plan.diff(), path=str(layout.current), revision=step.link, previous=previous
     )
 
 

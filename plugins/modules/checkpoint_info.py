@@ -66,8 +66,10 @@ EXAMPLES = r"""
 RETURN = r"""
 checks:
   description:
-    - C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config) and C(checkpoint.disk).
-    - The three in the middle are left out when there is no receipt to compare with.
+    - >-
+      C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config), C(checkpoint.disk), and C(checkpoint.switch),
+      which says whether a switch of the group or a replacement in place has not ended here.
+    - Files, extra and config are left out when there is no receipt to compare with.
   returned: success
   type: list
   elements: dict
@@ -85,6 +87,7 @@ checkpoint:
       in bytes, and the revision that the checks C(looked_at).
     - Of a revision, C(bytes) is what its files hold, C(allocated) what they take on the disk and C(frees) what deleting it gives back.
     - C(wrong) names the files that are not as the receipt has them by size and modification time. C(complete) says that there are none.
+    - C(standing) is RV(gb10.ring.checkpoint_stage#module:standing).
   returned: success
   type: dict
   sample:
@@ -104,6 +107,11 @@ checkpoint:
         wrong: {}
         derived: tp3
     unfinished: {}
+    standing:
+      current: 6d2f1f7a3c0b9e55
+      record: {active: 6d2f1f7a3c0b9e55, previous: "", target: "", downtime_s: null}
+      complete: [6d2f1f7a3c0b9e55]
+      serves: 6d2f1f7a3c0b9e55
     disk: {size: 983547510784, used: 565400000000, available: 418147510784, reserved: 0}
 """
 

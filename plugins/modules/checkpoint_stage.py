@@ -26,6 +26,9 @@ description:
     A run whose controller is interrupted ends on the nodes too, at once or, where it runs by itself (256 MiB or more), a minute
     after the controller's last sign. The next run goes on with what has come.
   - Credentials stay on the controller. The node gets presigned addresses, which are in no file that outlives the task.
+  - >-
+    A file of which another revision has an older state is made from a copy of that when the chunk checksums of both are known. Only
+    changed chunks are fetched, and the others are read back and compared.
   - What is written does not stay in the page cache, which on a GB10 is memory that the GPU lacks.
 extends_documentation_fragment:
   - gb10.ring.checkpoint_s3
@@ -51,6 +54,34 @@ options:
     description: Bytes that the budget counts beside those of the files, as RV(gb10.ring.engram_rows#module:needed).
     type: int
     default: 0
+  verify:
+    description:
+      - >-
+        With V(full) and O(phase=budget) every file of the revision that is there is read again, at O(verify_rate_limit) at most, and
+        one whose digest is wrong is fetched again.
+      - With V(recorded), sizes and modification times are compared with those that the files had when they were verified.
+    type: str
+    choices: [recorded, full]
+    default: recorded
+  verify_rate_limit:
+    description: Limit to reading again, in bytes a second. V(0) means none.
+    type: int
+    default: 600000000
+  damaged:
+    description: The value RV(damaged) of a call with O(phase=budget), so that O(phase=stage) need not read everything once more.
+    type: dict
+  in_place:
+    description:
+      - >-
+        Consent to replace the active revision file by file where the disk does not hold both revisions. No engine may have the
+        files open. There is no way back to the old revision then but staging it again.
+      - A replacement that was interrupted goes on with the next call, or back when the old revision is asked for.
+    type: bool
+    default: false
+  keep:
+    description: Revisions that M(gb10.ring.checkpoint_prune) is going to keep, for the RV(frees) of O(phase=budget).
+    type: int
+    default: 2
 attributes:
   check_mode:
     description: Says what would be fetched, linked and kept. Nothing is fetched or written.
@@ -97,7 +128,9 @@ path:
   type: str
   sample: /var/lib/gb10-ring/checkpoints/small/revisions/6d2f1f7a3c0b9e55
 summary:
-  description: What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
+  description:
+    - What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
+    - C(reused) is what of the files to fetch is copied from older states of them, because their chunks are equal.
   returned: success
   type: dict
   sample:
@@ -105,6 +138,7 @@ summary:
     link: {files: 0, bytes: 0}
     staged: {files: 2, bytes: 5974}
     keep: {files: 0, bytes: 0}
+    reused: {files: 0, bytes: 0}
 moved:
   description: Bytes that came from the object store and from other nodes, bytes that earlier runs had fetched, and how long it took.
   returned: when files were fetched
@@ -165,6 +199,34 @@ budget:
     after: 565382619454
     ceiling: 836015384166
     short: 0
+standing:
+  description:
+    - The active revision C(current), the C(record) of the switch that is under way or was the last, revisions that are C(complete),
+      and the one that the engine's unit C(serves).
+  returned: with O(phase=budget)
+  type: dict
+  sample:
+    current: 6d2f1f7a3c0b9e55
+    record: {active: 6d2f1f7a3c0b9e55, previous: 0c4a5f2d17be9a31, target: "", downtime_s: 9.4}
+    complete: [0c4a5f2d17be9a31, 6d2f1f7a3c0b9e55]
+    serves: 6d2f1f7a3c0b9e55
+damaged:
+  description: Files whose bytes are wrong although size and time are right, with what was found.
+  returned: with O(phase=budget)
+  type: dict
+  sample: {}
+in_place:
+  description:
+    - How the old revision makes room, empty when it stays. C(old) is its name, C(files) are those that are replaced.
+    - C(frees), C(peak), C(after) and C(limit) are bytes, the last three of all that is in use on the disk.
+  returned: with O(phase=budget)
+  type: dict
+  sample: {}
+frees:
+  description: Bytes that pruning gives back once the revision is active.
+  returned: with O(phase=budget)
+  type: int
+  sample: 0
 lacking:
   description: Paths of the files that have to be fetched.
   returned: with O(phase=budget)

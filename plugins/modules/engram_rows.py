@@ -91,6 +91,16 @@ EXAMPLES = r"""
 """
 
 RETURN = r"""
+placement:
+  description: The value of O(placement).
+  returned: success
+  type: str
+  sample: shard
+held:
+  description: Revision that the rows were of which were there before, empty when there were none.
+  returned: success
+  type: str
+  sample: 0c4a5f2d17be9a31
 revision:
   description: Name of the revision that the rows are of.
   returned: success
@@ -178,6 +188,11 @@ checks:
       found: 105.3 GB used + 67.6 GB to come = 172.9 GB of 983.5 GB (17.6 %)
       expected: at most 85 % = 836.0 GB
       cure: ""
+stages:
+  description: Whether O(phase=stage) would change anything.
+  returned: with O(phase=budget)
+  type: bool
+  sample: true
 needed:
   description: Bytes that the file system of the checkpoints has to give for the rows. 0 when O(directory) lies on another one.
   returned: with O(phase=budget)

@@ -17,13 +17,13 @@ def play(
     env: dict[str, str] | None = None,
     playbook: str = "site.yml",
 ) -> tuple[int, str]:
-    """Exit status and output of the playbook; timeout 300 s."""
+    """Exit status and output of the playbook; timeout 600 s, far beyond what a loaded machine takes."""
     done = subprocess.run(
         ["ansible-playbook", f"playbooks/{playbook}", "-i", str(inventory), *extra],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
-        timeout=300,
+        timeout=600,
         check=False,
         env={**os.environ, **(env or {}), "ANSIBLE_NOCOLOR": "1"},
     )
@@ -32,7 +32,7 @@ def play(
 
 def ctl(*argv: str) -> str:
     return subprocess.run(
-        ["lab/ctl", *argv], cwd=CHECKOUT, capture_output=True, text=True, timeout=120, check=True
+        ["lab/ctl", *argv], cwd=CHECKOUT, capture_output=True, text=True, timeout=600, check=True
     ).stdout
 
 

@@ -98,7 +98,8 @@ def budget(staging: Staging, survey: Survey, ceiling_percent: int, also_needed: 
 def bytes_needed(staging: Staging, survey: Survey) -> int:
     """What is fetched, less what the staging directory holds beside finished files: it is taken over or deleted first."""
     kept = {step.file.path for step in staging.of("staged")}
-    held = freed([{path: stat for path, stat in survey.staged.items() if path not in kept}], survey.disk)
+    going = {path: stat for path, stat in survey.staged.items() if path not in kept and not staging.spares(path)}
+    held = freed([going], survey.disk)
     return max(0, staging.size_of("fetch") - held)
 
 

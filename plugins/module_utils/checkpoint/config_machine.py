@@ -14,9 +14,9 @@ from . import config_edit
 from .config_edit import CONFIG, Edit, Found
 from .hashing import file_digest
 from .layout import Layout
+from .lock import locked
 from .receipt import Entry, Receipt, ReceiptError
 from .runtime import load_crc64
-from .stage import locked
 from .survey import config_record, exact_text, read_receipt, tree
 
 

@@ -5,17 +5,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from ..plan import Change, Plan
 from ..report.checks import Check
 from . import units
+from .chunks import Base, best
 from .config_edit import CONFIG
 from .journal import Begun
-from .manifest import File, Manifest
+from .manifest import PARTIAL, File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
+from .replacing import Replacing
+from .row_state import NAME, Held
 
 #: What is wrong with a file of which the revision has a slice.
 SLICE = "a slice"
@@ -47,10 +50,25 @@ class Disk:
 
 @dataclass(frozen=True)
 class OtherRevision:
-    """A complete revision beside the wanted one, and what is on disk of it."""
+    """A complete revision beside the wanted one, and what is on disk of it. chunks: checksums by path, where they are known.
+
+    config: the text of config.json as it was staged, where an edit stands in for it. slices: by path, those whose rows are vouched for.
+    """
 
     receipt: Receipt
     found: Mapping[str, Stat] = field(default_factory=dict)
+    chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    config: str | None = None
+    slices: Mapping[str, Held] = field(default_factory=dict)
+
+    def intact(self, disk: Disk, bad: frozenset[int] = frozenset()) -> Iterator[tuple[Entry, Stat]]:
+        """Files of this disk that are as they came and as their receipt has them. bad: inodes known to be damaged."""
+        for entry in self.receipt.files:
+            stat = self.found.get(entry.path)
+            if stat is None or entry.path in self.receipt.derived or stat.inode in bad:
+                continue
+            if not entry.digest.startswith("etag:") and entry.matches(stat) and disk.holds(stat):
+                yield entry, stat
 
 
 @dataclass(frozen=True)
@@ -58,6 +76,7 @@ class Survey:
     """What the node holds. present, staged: files in the revision's and in its staging directory.
 
     leftovers: bytes allocated in the staging directories of other revisions. config_text: config.json of the revision.
+    damaged: files of the revision whose bytes were read and are wrong, with what was found.
     """
 
     disk: Disk
@@ -72,27 +91,54 @@ class Survey:
     current: str = ""
     config_text: str | None = None
     problem: str = ""
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    replacing: Replacing | None = None
+
+    @property
+    def bad(self) -> frozenset[int]:
+        """Inodes of damaged files, which other revisions may share."""
+        found = (self.present.get(path) for path in self.damaged)
+        return frozenset(stat.inode for stat in found if stat and stat.inode)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One file. action: what brings it there. source: ``REVISION/PATH`` to link from. was: what is wrong with the one there."""
+    """One file. action: what brings it there. source: ``REVISION/PATH`` to link from. was: what is wrong with the one there.
+
+    text: the file itself, where it is kept beside an edit of it. base: what a file to fetch has in common with an older state of it.
+    """
 
     file: File
     action: Action
     source: str = ""
     was: str = ""
+    text: str | None = None
+    base: Base = field(default_factory=Base)
 
 
 @dataclass(frozen=True)
 class Staging:
-    """Everything between what is and what is wanted. sliced: paths that are left for slices. unrecorded: whether the receipt has to be written."""
+    """Everything between what is and what is wanted. unrecorded: whether the receipt has to be written.
+
+    sliced: paths that are left for slices. left: the same as planned.
+    """
 
     manifest: Manifest
     steps: tuple[Step, ...]
     unrecorded: bool = False
     problems: tuple[str, ...] = ()
     sliced: tuple[str, ...] = ()
+    left: tuple[File, ...] = ()
+
+    def spares(self, path: str) -> bool:
+        """Whether this is a slice, or what is said of slices: these come and go with their rows alone."""
+        return bool(self.sliced) and path.removesuffix(PARTIAL) in {*self.sliced, NAME}
+
+    @property
+    def planned(self) -> Manifest:
+        """With the files that are left for slices."""
+        files = sorted((*self.manifest.files, *self.left), key=lambda file: file.path)
+        return Manifest(self.manifest.name, self.manifest.revision, tuple(files))
 
     @property
     def changed(self) -> bool:
@@ -104,6 +150,11 @@ class Staging:
     def size_of(self, action: Action) -> int:
         return sum(step.file.size for step in self.of(action))
 
+    @property
+    def reused(self) -> int:
+        """Bytes of files to fetch that older states of them have: they are copied, not fetched."""
+        return sum(step.base.bytes for step in self.steps)
+
 
 def decide(manifest: Manifest, survey: Survey, sliced: Iterable[str] = ()) -> Staging:
     """The staging of this manifest on this node, of which the files in sliced are left for slices."""
@@ -111,38 +162,71 @@ def decide(manifest: Manifest, survey: Survey, sliced: Iterable[str] = ()) -> St
     wanted = manifest.without(left)
     receipt = survey.receipt
     unrecorded = receipt is None or tuple(sorted(receipt.sliced)) != left
-    return Staging(wanted, _steps(wanted, survey), unrecorded, tuple(_problems(wanted, survey, left)), left)
+    files = tuple(file for file in manifest.files if file.path in left)
+    return Staging(wanted, _steps(wanted, survey), unrecorded, tuple(_problems(wanted, survey, left)), left, files)
 
 
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
-    wrong = wrong_files(survey.receipt, survey.present) if survey.receipt else {}
+    wrong = {**survey.damaged, **wrong_files(survey.receipt, survey.present)} if survey.receipt else {}
     wrong |= dict.fromkeys(survey.receipt.sliced, SLICE) if survey.receipt else {}
-    equal = _linkable(survey.others, survey.disk)
+    equal, texts = _linkable(survey), _originals(survey.others)
     steps = []
     for file in manifest.files:
         record = survey.journal.get(file.path)
-        source = equal.get((file.size, file.digest), "") if file.path != CONFIG else ""
+        source = equal.get((file.size, file.digest), "")
+        text = None if source or file.path != CONFIG else texts.get((file.size, file.digest))
         action: Action = "fetch"
         if survey.receipt and file.path not in wrong:
             action = "keep"
         elif record and record.digest == file.digest and record.matches(survey.staged.get(file.path)):
             action = "staged"
-        elif source:
+        elif source or text is not None:
             action = "link"
-        steps.append(Step(file, action, source if action == "link" else "", wrong.get(file.path, "")))
+        linked = (source, text) if action == "link" else ("", None)
+        base = _base(file, survey) if action == "fetch" and file.chunks else Base()
+        steps.append(Step(file, action, linked[0], wrong.get(file.path, ""), linked[1], base))
     return tuple(steps)
 
 
-def _linkable(others: Iterable[OtherRevision], disk: Disk) -> dict[tuple[int, str], str]:
-    """``REVISION/PATH`` by size and digest, of files of this disk that are as their receipt has them and as they came."""
+def _linkable(survey: Survey) -> dict[tuple[int, str], str]:
+    """``REVISION/PATH`` by size and digest, of files of other revisions that can be linked to."""
     equal: dict[tuple[int, str], str] = {}
-    for other in others:
-        for entry in other.receipt.files:
-            stat = other.found.get(entry.path)
-            verified = not entry.digest.startswith("etag:") and entry.path not in other.receipt.derived
-            if verified and stat is not None and entry.matches(stat) and disk.holds(stat):
-                equal.setdefault((entry.size, entry.digest), f"{other.receipt.revision}/{entry.path}")
+    for other in survey.others:
+        for entry, _stat in other.intact(survey.disk, survey.bad):
+            equal.setdefault((entry.size, entry.digest), f"{other.receipt.revision}/{entry.path}")
     return equal
+
+
+def _originals(others: Iterable[OtherRevision]) -> dict[tuple[int, str], str]:
+    """config.json as it came, by size and digest, of revisions in which an edit stands in for it."""
+    texts = {}
+    for other in others:
+        entry = next((entry for entry in other.receipt.files if entry.path == CONFIG), None)
+        if other.config is not None and entry is not None and len(other.config.encode()) == entry.size:
+            texts[entry.size, entry.digest] = other.config
+    return texts
+
+
+def _base(file: File, survey: Survey) -> Base:
+    """The older state of the file that has most chunks of it; the active revision's where several have as many."""
+    ordered = sorted(survey.others, key=lambda other: other.receipt.revision != survey.current)
+    return best(
+        file,
+        [
+            (f"{other.receipt.revision}/{entry.path}", entry.size, other.chunks.get(entry.path, ()))
+            for other in ordered
+            for entry in _older(other, survey, file.path)
+        ],
+    )
+
+
+def _older(other: OtherRevision, survey: Survey, path: str) -> list[Entry]:
+    """The state of this file in another revision. One that is replaced in place may have become the partial file already."""
+    found = [entry for entry, _stat in other.intact(survey.disk, survey.bad) if entry.path == path]
+    moved = survey.replacing is not None and survey.replacing.old == other.receipt.revision and path not in other.found
+    if moved and path + PARTIAL in survey.staged:
+        found += [entry for entry in other.receipt.files if entry.path == path]
+    return found
 
 
 def _problems(manifest: Manifest, survey: Survey, sliced: Iterable[str]) -> list[str]:
@@ -187,10 +271,20 @@ def plan_of(staging: Staging, where: str) -> Plan:
             before.append([*row, step.action])
         elif step.was and step.was != "missing":
             before.append([*row, step.was])
-        doing = f"link from {step.source.removesuffix('/' + step.file.path)}" if step.action == "link" else step.action
-        after.append([*row, doing])
+        after.append([*row, _doing(step)])
     after += [[path, "", "", "left for a slice"] for path in staging.sliced]
     return Plan((Change(where, _table(before), _table(after), reason(staging)),))
+
+
+def _doing(step: Step) -> str:
+    if step.action == "link":
+        return (
+            f"link from {step.source.removesuffix('/' + step.file.path)}" if step.source else "write as it was staged"
+        )
+    shared = (
+        f", {units.human(step.base.bytes)} of it from {step.base.source.partition('/')[0]}" if step.base.source else ""
+    )
+    return step.action + shared
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -206,6 +300,8 @@ def reason(staging: Staging) -> str:
         steps = staging.of(action)
         if steps:
             parts.append(f"{units.files(len(steps))} {words[action]} ({units.human(staging.size_of(action))})")
+    if staging.reused:
+        parts.append(f"{units.human(staging.reused)} of what is to fetch copied from older states of the files")
     if staging.sliced:
         parts.append(f"{units.files(len(staging.sliced))} left for slices")
     return ", ".join(parts)
@@ -214,7 +310,11 @@ def reason(staging: Staging) -> str:
 def summary(staging: Staging) -> dict[str, dict[str, int]]:
     """The same as numbers, for a report."""
     actions: tuple[Action, ...] = ("fetch", "link", "staged", "keep")
-    return {action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions}
+    shared = sum(1 for step in staging.steps if step.base.source)
+    numbers: dict[str, dict[str, int]] = {
+        action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions
+    }
+    return {**numbers, "reused": {"files": shared, "bytes": staging.reused}}
 
 
 def state_checks(staging: Staging, node: str) -> list[Check]:

@@ -5,26 +5,31 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..host import HostError, sync_directory
+from ..host import HostError
 from ..plan import Plan
-from . import manifest, row_place, row_survey
-from .activate import Activation, Link, activation
+from ..report.checks import Check
+from . import manifest, pruning, standing
+from . import replace as replacement
 from .bringing import Brought, How, Look, Work, attended, read_sources
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
+from .inplace import InPlace, in_place
+from .inspection import damaged_files
 from .layout import Layout
+from .lock import locked
 from .options import range_problems
 from .progress import Meter
-from .receipt import Receipt, ReceiptError
+from .receipt import ReceiptError
 from .runtime import AWSCRT, load_crc64
 from .source import Source
-from .stage import Job, adopt, apply, locked
+from .stage import Job, adopt, apply, keep_manifest
 from .stage import tidy as remove_staging
-from .survey import look, read_receipt, tree
+from .survey import look
 from .watch import Stop
 
 
@@ -41,6 +46,11 @@ class Request:
     supersedes: str = ""
     sliced: tuple[str, ...] = ()
     also_needed: int = 0
+    verify: str = "recorded"
+    verify_rate_limit: int = 0
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    in_place: bool = False
+    keep: int = 2
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -63,6 +73,11 @@ class Request:
             supersedes=options["supersedes"] or "",
             sliced=sliced,
             also_needed=options.get("also_needed") or 0,
+            verify=options["verify"],
+            verify_rate_limit=options["verify_rate_limit"],
+            damaged=options["damaged"] or {},
+            in_place=options["in_place"],
+            keep=options["keep"],
             sources=read_sources(options["sources_file"]),
         )
 
@@ -84,26 +99,68 @@ class View(Look[Request, Survey, Staging]):
     def diff(self) -> list[dict[str, str]]:
         return self.plan().diff()
 
+    def replacing(self) -> InPlace | None:
+        """How the old revision would make room; also what an earlier run has begun to do."""
+        return in_place(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
+
+    def replaces(self) -> InPlace | None:
+        """The same where it is to be done: the disk does not hold both, or no whole old revision is left."""
+        found = self.replacing()
+        wanted = found is not None and (self.survey.replacing is not None or not self.budget().ok)
+        return found if wanted and self.request.in_place else None
+
+    @property
+    def abandoned(self) -> str:
+        """The revision whose unfinished replacement of this one is given up: its staging makes room."""
+        begun = self.survey.replacing
+        return begun.new if begun and begun.old == self.request.manifest.revision else ""
+
     def budget(self) -> Budget:
-        return budget(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
+        found = budget(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
+        freed = self.survey.leftovers.get(self.abandoned, 0)
+        return dataclasses.replace(found, needed=max(0, found.needed - freed)) if freed else found
+
+    def room(self) -> Check:
+        """Whether the bytes to come fit, and whether they do, or would, in place of the old revision."""
+        check, replaced = budget_check(self.budget(), self.request.node), self.replacing()
+        if self.replaces() and replaced:
+            return dataclasses.replace(
+                check, ok=replaced.ok, found=replaced.text(), cure="" if replaced.ok else check.cure
+            )
+        if check.ok or replaced is None or not replaced.ok:
+            return check
+        return dataclasses.replace(
+            check, cure=f"{check.cure}; or restage.yml with checkpoint_in_place: true: {replaced.text()}"
+        )
 
     def checks(self) -> list[dict[str, Any]]:
-        found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
+        found = [*state_checks(self.staging, self.request.node), self.room()]
         return [check.to_dict() for check in found]
 
     def lacking(self) -> list[str]:
         """Paths of the files that have to come from elsewhere."""
         return [step.file.path for step in self.staging.of("fetch")]
 
+    def told(self) -> dict[str, Any]:
+        """What the group decides from."""
+        replaced, layout = self.replaces(), self.request.layout
+        return {
+            "checks": self.checks(),
+            "budget": self.arithmetic(),
+            "lacking": self.lacking(),
+            "stages": self.staging.changed,
+            "standing": standing.state(layout),
+            "damaged": dict(self.survey.damaged),
+            "in_place": replaced.to_dict() if replaced else {},
+            "frees": pruning.after_switch(layout, self.request.manifest.revision, self.request.keep),
+        }
+
     def arithmetic(self) -> dict[str, Any]:
         return self.budget().to_dict(self.request.node)
 
-    def told(self) -> dict[str, Any]:
-        return {"checks": self.checks(), "budget": self.arithmetic(), "lacking": self.lacking()}
-
     def refuse(self) -> None:
         texts = list(self.staging.problems)
-        room = budget_check(self.budget(), self.request.node)
+        room = self.room()
         if not room.ok:
             texts.append(f"not enough room: {room.found}, expected {room.expected}. Cure: {room.cure}")
         if texts:
@@ -117,19 +174,29 @@ class View(Look[Request, Survey, Staging]):
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
+    survey = dataclasses.replace(survey, damaged=_damaged(request, survey))
     staging = decide(request.manifest, survey, request.sliced)
     # awscrt is megabytes of a library: nothing for a run that finds everything in place.
     crc = load_crc64(request.how.python_path) if staging.of("fetch") else None
     return View(request, survey, staging, crc)
 
 
+def _damaged(request: Request, survey: Survey) -> dict[str, str]:
+    """Files of the revision that this run's budget found to be wrong, or that turn out to be when all of them are read."""
+    if request.verify == "full" and request.phase == "budget":
+        return damaged_files(request.layout, survey, request.how.python_path, request.verify_rate_limit)
+    return dict(request.damaged)
+
+
 def stage(request: Request) -> Brought:
     """Stage, one run at a time. Raises HostError."""
     with locked(request.layout):
-        adopt(request.layout, request.supersedes or request.manifest.revision, request.manifest.revision)
+        adopt(request.layout, superseded(request), request.manifest.revision)
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
+        if seen.abandoned:
+            remove_staging(request.layout, seen.abandoned)
         meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
 
         def work(stop: Stop) -> None:
@@ -138,9 +205,10 @@ def stage(request: Request) -> Brought:
                     layout=request.layout,
                     staging=seen.staging,
                     survey=seen.survey,
-                    sources=request.sources,
+                    sources=_alone(request.sources) if seen.replaces() else request.sources,
                     transfer=request.how.transfer(seen.crc, stop),
                     meter=meter,
+                    in_place=seen.replaces(),
                 )
             )
 
@@ -148,11 +216,43 @@ def stage(request: Request) -> Brought:
     return Brought(seen, meter.numbers(), needs)
 
 
+def _alone(sources: Mapping[str, tuple[Source, ...]]) -> dict[str, tuple[Source, ...]]:
+    """Without other nodes: two that replace files one by one, each in its own order, could wait for each other."""
+    return {path: tuple(source for source in found if source.kind == "s3") for path, found in sources.items()}
+
+
+def superseded(request: Request) -> str:
+    """The revision whose unfinished staging is gone on with: it has files of this one."""
+    if request.supersedes:
+        return request.supersedes
+    old, new = _replacing(request.layout)
+    return new if old and old != request.manifest.revision else request.manifest.revision
+
+
+def _replacing(layout: Layout) -> tuple[str, str]:
+    """The old and the new revision of a replacement in place that has not ended, empty texts when there is none."""
+    try:
+        begun = replacement.read(layout)
+    except ReceiptError as error:
+        raise HostError(str(error)) from error
+    return (begun.old, begun.new) if begun else ("", "")
+
+
 def tidy(request: Request) -> None:
-    """Remove what a run that was killed at its very end left beside a complete revision; nothing while another runs."""
-    left = [request.layout.journal(request.manifest.revision), request.layout.staging(request.manifest.revision)]
+    """Remove what a run that was killed at its very end left beside a complete revision; nothing while another runs.
+
+    A revision that was staged from a plan with fewer chunk checksums gets those of this one.
+    """
+    keep_manifest(request.layout, request.manifest)
+    left = [
+        request.layout.replacing,
+        request.layout.journal(request.manifest.revision),
+        request.layout.staging(request.manifest.revision),
+    ]
     if any(path.exists() for path in left):
         with locked(request.layout):
+            if request.manifest.revision in _replacing(request.layout):
+                replacement.finish(request.layout, request.manifest.revision)
             remove_staging(request.layout, request.manifest.revision)
 
 
@@ -160,66 +260,8 @@ def tidy(request: Request) -> None:
 WORK = Work(Request.from_options, view, stage, tidy)
 
 
-# --- activation ---------------------------------------------------------------------------------------------------
-
-
 def check_names(name: str, revision: str = "") -> None:
     """Raises ManifestError when one of them would leave the root."""
     problems = [manifest.name_problem(value) for value in (name, revision) if value]
     if any(problems):
         raise manifest.ManifestError("; ".join(problem for problem in problems if problem))
-
-
-def activation_of(layout: Layout, revision: str) -> Activation:
-    link = Link()
-    if layout.current.is_symlink():
-        link = Link(str(layout.current.readlink()))
-    elif layout.current.exists():
-        link = Link(foreign=True)
-    receipt, problem = _receipt(layout, revision)
-    if receipt and receipt.sliced:
-        problem = problem or slices_problem(layout, receipt)
-    return activation(
-        str(layout.current),
-        link,
-        layout.link_text(revision),
-        receipt=receipt,
-        found=tree(layout.revision(revision)),
-        problem=problem,
-    )
-
-
-def slices_problem(layout: Layout, receipt: Receipt) -> str:
-    """Why the slices of a revision are not there, or an empty text."""
-    place = row_place.place_of(layout, receipt.revision, "shard")
-    state, problem = row_survey.read_state(place)
-    if problem:
-        return problem
-    held = {file.path: (file.size, file.mtime_ns) for file in state.files} if state else {}
-    stats = {path: row_survey.stat_of(place.target(path)) for path in receipt.sliced}
-    wrong = [path for path, stat in stats.items() if stat is None or held.get(path) != (stat.size, stat.mtime_ns)]
-    if not wrong:
-        return ""
-    return (
-        f"revisions/{receipt.revision} is to have slices of {', '.join(wrong)}, and nothing says that their rows are there; bring "
-        "them (gb10.ring.engram_rows with placement shard, or the playbook that stages the checkpoint)"
-    )
-
-
-def _receipt(layout: Layout, revision: str) -> tuple[Receipt | None, str]:
-    try:
-        return read_receipt(layout, revision), ""
-    except ReceiptError as error:
-        return None, str(error)
-
-
-def point(layout: Layout, revision: str) -> None:
-    """Move the link in one rename. Raises HostError."""
-    fresh = layout.base / ".current.new"
-    try:
-        fresh.unlink(missing_ok=True)
-        fresh.symlink_to(layout.link_text(revision))
-        fresh.replace(layout.current)
-        sync_directory(layout.base)
-    except OSError as error:
-        raise HostError(f"cannot point {layout.current} to {revision}: {error.strerror}") from error

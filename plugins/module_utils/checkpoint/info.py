@@ -80,7 +80,7 @@ def _files(request: Request, survey: Survey, receipt: Receipt) -> Check:
         else f"{units.files(len(receipt.files))}, {units.human(receipt.bytes)}, {how}",
         expected=f"{units.files(len(receipt.files))} as in receipts/{receipt.revision}.json",
         cure="run the playbook that stages the checkpoint: only wrong files are fetched again. A file whose digest is "
-        "wrong while size and time are right has to be deleted first",
+        "wrong while size and time are right is repaired by restage.yml with checkpoint_verify: full",
     )
 
 

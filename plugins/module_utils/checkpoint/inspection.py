@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..report.checks import Check
-from . import info
+from . import info, standing, switch
 from .decide import Survey
 from .hashing import file_digest
 from .layout import Layout
@@ -37,10 +37,24 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
         looked=looked,
         ceiling_percent=options["disk_ceiling_percent"],
         tp=options["tensor_parallel"],
-        damaged=_damaged(layout, survey, options) if full else {},
+        damaged=damaged_files(layout, survey, options["python_path"], options["rate_limit"]) if full else {},
         read_again=full,
     )
-    return info.checks(request, survey), info.state(layout, survey, looked)
+    checks = [*info.checks(request, survey), _switch(layout, survey, options["node"])]
+    return checks, {**info.state(layout, survey, looked), "standing": standing.state(layout)}
+
+
+def _switch(layout: Layout, survey: Survey, node: str) -> Check:
+    """Where the node is between revisions; a replacement in place that did not end comes first."""
+    if survey.replacing is None:
+        return switch.check(node, standing.read_record(layout), survey.current)
+    left = len(survey.replacing.receipt.files)
+    return switch.check(
+        node,
+        standing.read_record(layout),
+        survey.current,
+        f"revision {survey.replacing.old} ({left} files) is being replaced in place by {survey.replacing.new}, not finished",
+    )
 
 
 def _refuse_options(options: Mapping[str, Any]) -> None:
@@ -52,11 +66,11 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
         raise ManifestError("; ".join(problem for problem in problems if problem))
 
 
-def _damaged(layout: Layout, survey: Survey, options: Mapping[str, Any]) -> dict[str, str]:
+def damaged_files(layout: Layout, survey: Survey, python_path: str, rate_limit: int) -> dict[str, str]:
     """Every file of the revision whose bytes are not those that were verified."""
     if survey.receipt is None:
         return {}
-    crc, bucket = load_crc64(options["python_path"]), Bucket(options["rate_limit"])
+    crc, bucket = load_crc64(python_path), Bucket(rate_limit)
     found = {}
     for path, entry in survey.receipt.on_disk().items():
         if entry.digest.startswith("etag:"):

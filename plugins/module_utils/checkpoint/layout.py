@@ -32,6 +32,20 @@ class Layout:
         return self.base / "receipts"
 
     @property
+    def manifests(self) -> Path:
+        return self.base / "manifests"
+
+    @property
+    def switch(self) -> Path:
+        """Where this node is in a switch of the group."""
+        return self.base / "switch.json"
+
+    @property
+    def replacing(self) -> Path:
+        """There while a revision is being replaced in place."""
+        return self.base / "replacing.json"
+
+    @property
     def stagings(self) -> Path:
         return self.base / "staging"
 
@@ -49,13 +63,24 @@ class Layout:
     def receipt(self, revision: str) -> Path:
         return self.receipts / f"{revision}.json"
 
+    def manifest(self, revision: str) -> Path:
+        return self.manifests / f"{revision}.json"
+
+    @property
+    def config_records(self) -> Path:
+        return self.base / "config" / "records"
+
+    @property
+    def config_originals(self) -> Path:
+        return self.base / "config" / "originals"
+
     def config_record(self, revision: str) -> Path:
         """What stands in for config.json of this revision, where something does."""
-        return self.base / "config" / "records" / f"{revision}.json"
+        return self.config_records / f"{revision}.json"
 
     def config_original(self, sha256: str) -> Path:
         """The text that it stands in for, by its digest in hexadecimal."""
-        return self.base / "config" / "originals" / f"{sha256}.json"
+        return self.config_originals / f"{sha256}.json"
 
     def staging(self, revision: str) -> Path:
         return self.stagings / revision

@@ -9,6 +9,7 @@ from typing import Any
 
 from .digest_choice import KINDS
 from .layout import DEFAULT_PYTHON_PATH, DEFAULT_ROOT
+from .switch import PHASES
 
 S3_OPTIONS: dict[str, dict[str, Any]] = {
     "endpoint_url": {"type": "str"},
@@ -82,7 +83,31 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "supersedes": {"type": "str"},
     "sliced": {"type": "list", "elements": "str", "default": []},
     "also_needed": {"type": "int", "default": 0},
+    "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
+    "verify_rate_limit": {"type": "int", "default": 600_000_000},
+    "damaged": {"type": "dict"},
+    "in_place": {"type": "bool", "default": False},
+    "keep": {"type": "int", "default": 2},
     "replaced_ok": {"type": "bool", "default": False},
+}
+
+ACTIVATE_OPTIONS: dict[str, dict[str, Any]] = {
+    **ROOT_OPTIONS,
+    "name": {"type": "str", "required": True},
+    "revision": {"type": "str", "required": True},
+    "phase": {"type": "str", "choices": list(PHASES), "default": "now"},
+    "origin": {"type": "str"},
+    "engram_directory": {"type": "path"},
+    "downtime_s": {"type": "float"},
+}
+
+PRUNE_OPTIONS: dict[str, dict[str, Any]] = {
+    **ROOT_OPTIONS,
+    "name": {"type": "str", "required": True},
+    "node": {"type": "str", "required": True},
+    "keep": {"type": "int", "default": 2},
+    "unfinished": {"type": "bool", "default": False},
+    "foreign_paths": {"type": "list", "elements": "path", "default": []},
 }
 
 #: Which rows, and where they lie.
@@ -173,6 +198,8 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "patience_s": (0, 604800),
         "idle_s": (10, 86400),
         "max_s": (60, 604800),
+        "verify_rate_limit": (0, 1 << 40),
+        "keep": (2, 1000),
     }
     return [
         f"option {name} is {options[name]}, allowed are {low} to {high}"

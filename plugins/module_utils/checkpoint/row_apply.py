@@ -16,13 +16,13 @@ from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
 from ..host import HostError, sync_directory, write_text
-from . import row_measure, row_proof
+from . import row_measure, row_proof, stretches
 from .crc64 import combine_all
 from .disk import address
 from .journal import Journal
 from .mover import Mover
 from .moving import Wanted
-from .parts import Done
+from .parts import Done, Part
 from .progress import Meter, Reporter
 from .row_decide import CHECK, RowStep, dropped
 from .row_job import RowJob, extents, refuse
@@ -33,6 +33,12 @@ from .row_state import Held, RowState, allocation_problem, held, render
 from .row_survey import stat_of
 from .sink import Sink
 from .source import Source
+
+
+def staying(step: RowStep) -> tuple[Part, ...]:
+    """What of the extents an earlier copy has as it is wanted."""
+    kept = stretches.of_spans(step.work.keep)
+    return tuple(part for extent in extents(step.target) for part in stretches.shared((extent,), kept))
 
 
 def apply(job: RowJob) -> RowState:
@@ -100,13 +106,13 @@ def _kept(job: RowJob, step: RowStep, journal: Journal) -> Kept:
     found: list[Done] = []
     if step.before and step.before.state:
         runs = row_measure.runs(step.target, step.before.state.digests)
-        old = step.before.directory / step.target.path
+        old, stays = step.before.directory / step.target.path, staying(step)
         if step.way == "copy":
             with contextlib.closing(Sink(partial, step.target.size, job.transfer.direct, extents(step.target))) as sink:
-                found = row_measure.kept(old, runs, extents(step.target), job.crc, sink)
+                found = row_measure.kept(old, runs, stays, job.crc, sink)
                 sink.finish()
         else:
-            found = row_measure.kept(old, runs, extents(step.target), job.crc)
+            found = row_measure.kept(old, runs, stays, job.crc)
     for done in found:
         journal.part(step.target.path, done)
         journal.proved(step.target.path, done.part)

@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..plan import Change, Plan
 from ..report.checks import Check
-from . import spans, units
+from . import chunks, spans, units
 from .budget import Budget, Reclaimable, budget_check
 from .manifest import PARTIAL, File
 from .receipt import Stat
@@ -119,17 +119,25 @@ def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowSt
         return RowStep(target, file, here, "copy" if shared else "move", survey.here)
     if _resumable(target, file, survey):
         return RowStep(target, file, here, "resume")
+    return _from_another(target, file, survey, plan) or RowStep(target, file, here, "new")
+
+
+def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowStep | None:
+    """What the slices of other revisions have of the wanted rows: a link to one that has all, else a copy of the one with most."""
+    best: RowStep | None = None
     for other in survey.others:
         there = _work(plan, target, file, other, survey.block)
         if not there.changed:
             return RowStep(target, file, there, "link", other)
-        if not there.fresh:
-            return RowStep(target, file, replace(there, punch=()), "copy", other)
-    return RowStep(target, file, here, "new")
+        if not there.fresh and (best is None or spans.total(there.keep) > spans.total(best.work.keep)):
+            best = RowStep(target, file, replace(there, punch=()), "copy", other)
+    return best
 
 
 def _work(plan: RowPlan, target: Target, file: File, slices: Slices, block: int) -> Work:
-    (found,) = work(replace(plan, targets=(target,)), slices.state, slices.found, {target.path: file.digest})
+    wanted = replace(plan, targets=(target,))
+    shared = {target.path: chunks.alike(file, file.size, slices.chunks.get(file.path, ()))}
+    (found,) = work(wanted, slices.state, slices.found, {target.path: file.digest}, shared)
     stat = slices.found.get(target.path)
     if found.changed or stat is None:
         return found

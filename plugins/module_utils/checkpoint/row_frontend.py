@@ -14,6 +14,7 @@ from ..plan import Plan
 from . import row_apply, row_plan, row_survey
 from .bringing import Brought, How, Look, Work, attended, read_sources
 from .layout import Layout
+from .lock import locked
 from .manifest import File, Manifest, ManifestError
 from .manifest import parse as parse_manifest
 from .options import range_problems
@@ -26,7 +27,6 @@ from .row_plan import RowPlan
 from .row_survey import RowSurvey
 from .runtime import load_crc64
 from .source import Source
-from .stage import locked
 from .survey import disk_of
 from .watch import Stop
 
@@ -111,7 +111,7 @@ class View(Look[Request, RowSurvey, RowStaging]):
         return [room_check(found, self.request.node).to_dict()]
 
     def told(self) -> dict[str, Any]:
-        return {"checks": self.checks(), "needed": self.needed()}
+        return {"checks": self.checks(), "needed": self.needed(), "stages": self.staging.changed}
 
     def refuse(self) -> None:
         texts = list(self.staging.problems)
@@ -133,6 +133,8 @@ class View(Look[Request, RowSurvey, RowStaging]):
         model = place.layout.revision(self.request.manifest.revision)
         return {
             "revision": self.request.manifest.revision,
+            "placement": rows.placement,
+            "held": self.survey.here.state.revision if self.survey.here.state else "",
             "path": str(model if rows.placement == "full" else place.directory),
             "ranges": {layer: list(pair) for layer, pair in rows.layers.items()},
             "rows_text": rows_string(rows.layers),

@@ -88,36 +88,53 @@ def held(target: Target, digest: str, header: str, mtime_ns: int) -> Held:
 
 
 def work(
-    plan: RowPlan, state: RowState | None, found: Mapping[str, Stat], digests: Mapping[str, str]
+    plan: RowPlan,
+    state: RowState | None,
+    found: Mapping[str, Stat],
+    digests: Mapping[str, str],
+    shared: Mapping[str, tuple[Span, ...]] | None = None,
 ) -> tuple[Work, ...]:
     """What each target needs. found: files in the target's directory. digests: of the whole objects, by path, as planned.
 
     Rows are kept only where the node's own record says that they are verified bytes of an object with the same digest, and the file
-    is as it was then.
+    is as it was then. shared: bytes that an object with another digest has in common with the planned one, by path.
     """
     recorded = {file.path: file for file in state.files} if state else {}
     return tuple(
-        _work(target, recorded.get(target.path), found.get(target.path), digests.get(target.path, ""))
+        _work(
+            target,
+            recorded.get(target.path),
+            found.get(target.path),
+            digests.get(target.path, ""),
+            (shared or {}).get(target.path, ()),
+        )
         for target in plan.targets
     )
 
 
-def _work(target: Target, before: Held | None, stat: Stat | None, digest: str) -> Work:
-    why = _why_fresh(target, before, stat, digest)
+def _work(target: Target, before: Held | None, stat: Stat | None, digest: str, shared: tuple[Span, ...]) -> Work:
+    there = _there(before, digest, shared) if before else ()
+    why = _why_fresh(target, before, stat, there)
     if before is None or why:
         return Work(target.path, target.size, fetch=target.spans, fresh=True, why=why)
-    fetch, punch = without(target.spans, before.spans), without(before.spans, target.spans)
+    fetch, punch = without(target.spans, there), without(before.spans, target.spans)
     moved = "other rows than before" if fetch or punch else ""
-    return Work(target.path, target.size, common(target.spans, before.spans), fetch, punch, why=moved)
+    return Work(target.path, target.size, common(target.spans, there), fetch, punch, why=moved)
 
 
-def _why_fresh(target: Target, before: Held | None, stat: Stat | None, digest: str) -> str:
+def _there(before: Held, digest: str, shared: tuple[Span, ...]) -> tuple[Span, ...]:
+    """The verified bytes of a slice that are those of the planned object too."""
+    same = before.digest == digest and bool(digest) and not digest.startswith("etag:")
+    return before.spans if same else common(before.spans, shared)
+
+
+def _why_fresh(target: Target, before: Held | None, stat: Stat | None, there: tuple[Span, ...]) -> str:
     """Why nothing of what is there can be kept, or an empty text."""
     if stat is None:
         return "missing"
     if before is None:
         return f"{NAME} does not name it"
-    if not digest or digest.startswith("etag:") or before.digest != digest or before.size != target.size:
+    if not there or before.size != target.size:
         return "of another object"
     if stat.size != before.size:
         return f"{stat.size} bytes instead of {before.size}"

@@ -15,22 +15,27 @@ from ..host import read_text
 from . import journal
 from .decide import Disk
 from .journal import Begun
+from .layout import Layout
 from .manifest import PARTIAL, File
 from .receipt import Stat
-from .row_place import RowPlace, place_of
-from .row_state import RowState, RowStateError, parse
-from .survey import disk_of, receipts
+from .row_place import RowPlace
+from .row_state import NAME, RowState, RowStateError, parse
+from .survey import chunks, disk_of, receipts
 
 PROC = Path("/proc")
 
 
 @dataclass(frozen=True)
 class Slices:
-    """A directory with slices: what its engram-local.json says, and what lies there by path."""
+    """A directory with slices: what its engram-local.json says, and what lies there by path.
+
+    chunks: checksums of the whole objects that they are slices of, by path, where they are known.
+    """
 
     directory: Path
     state: RowState | None = None
     found: Mapping[str, Stat] = field(default_factory=dict)
+    chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -58,9 +63,9 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         state = _state(place)
     except RowStateError as error:
         problem = str(error)
-    here = Slices(place.directory, state, _found(place.directory, paths))
+    here = Slices(place.directory, state, _found(place.directory, paths), _chunks(place, state))
     layout = place.layout
-    others = (_slices(place_of(layout, other.revision, "shard"), paths) for other in receipts(layout))
+    others = (_slices(RowPlace(layout, directory), paths) for directory in _holders(layout))
     record = journal.parse(read_text(place.journal) or "", journal.boot_id())
     return RowSurvey(
         disk=disk_of(place.directory),
@@ -87,9 +92,22 @@ def read_state(place: RowPlace) -> tuple[RowState | None, str]:
         return None, str(error)
 
 
+def _holders(layout: Layout) -> list[Path]:
+    """Directories with slices: of revisions, also of one that is being replaced in place, and of a staging that took them over.
+
+    What vouches for their rows is engram-local.json alone, so no receipt is asked for.
+    """
+    places = [path for place in (layout.revisions, layout.stagings) if place.is_dir() for path in place.iterdir()]
+    return sorted(path for path in places if not path.name.startswith(".") and (path / NAME).is_file())
+
+
 def _slices(place: RowPlace, paths: Iterable[str]) -> Slices:
     state, _problem = read_state(place)
-    return Slices(place.directory, state, _found(place.directory, paths) if state else {})
+    return Slices(place.directory, state, _found(place.directory, paths) if state else {}, _chunks(place, state))
+
+
+def _chunks(place: RowPlace, state: RowState | None) -> dict[str, tuple[str, ...]]:
+    return chunks(place.layout, state.revision, {file.path: file.digest for file in state.files}) if state else {}
 
 
 def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:

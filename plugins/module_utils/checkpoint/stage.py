@@ -6,30 +6,32 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
+import json
 import os
 import shutil
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TextIO
 
-from ..host import HostError, sync_directory, write_text
-from . import row_state, units
+from ..host import HostError, read_text, sync_directory, write_text
+from . import replace, row_state, units
 from .answers import ChangedError, ExpiredError, MoveError, StoppedError
+from .chunks import outside
+from .config_edit import CONFIG
 from .decide import SLICE, Staging, Step, Survey
+from .inplace import InPlace
 from .journal import Journal
 from .layout import Layout
-from .manifest import PARTIAL
+from .manifest import PARTIAL, Manifest
+from .mend import mend_others
 from .mover import Mover, Transfer
 from .moving import Wanted
 from .progress import Meter, Reporter
 from .receipt import Entry, Receipt, render
+from .seed import seed
 from .source import Source
-from .survey import tree
-from .watch import lock_patience
+from .survey import exact_text, tree
 
 
 class NeedsControllerError(Exception):
@@ -45,7 +47,7 @@ class NeedsControllerError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One staging on this node. sources: addresses by path."""
+    """One staging on this node. sources: addresses by path. in_place: how the old revision makes room, None when it stays."""
 
     layout: Layout
     staging: Staging
@@ -53,6 +55,7 @@ class Job:
     sources: Mapping[str, tuple[Source, ...]]
     transfer: Transfer = field(default_factory=Transfer)
     meter: Meter = field(default_factory=Meter)
+    in_place: InPlace | None = None
 
     @property
     def directory(self) -> Path:
@@ -63,16 +66,14 @@ class Job:
         return self.layout.revision(self.staging.manifest.revision)
 
     def wanted(self, step: Step) -> Wanted:
-        """The file of this step, with the parts of it that an earlier run fetched."""
+        """The file of this step, with the parts of it that an earlier run fetched, and those of an older state of it."""
         begun = self.survey.begun.get(step.file.path)
         known = begun if begun and step.file.path in self.resumable() else None
-        return Wanted(
-            step.file,
-            self.sources.get(step.file.path, ()),
-            self.directory / step.file.path,
-            trusted=known.trusted if known else (),
-            doubtful=known.doubtful if known else (),
-        )
+        trusted, doubtful = (known.trusted, known.doubtful) if known else ((), ())
+        if self.transfer.check == "crc64nvme":
+            doubtful = (*doubtful, *outside(step.base.parts, (*trusted, *doubtful)))
+        sources = self.sources.get(step.file.path, ())
+        return Wanted(step.file, sources, self.directory / step.file.path, trusted, doubtful)
 
     def resumable(self) -> frozenset[str]:
         """Paths whose partial file is that of the wanted file."""
@@ -83,31 +84,6 @@ class Job:
             if begun and stat and stat.size >= step.file.size and begun.fits(step.file, self.transfer.check):
                 found.append(step.file.path)
         return frozenset(found)
-
-
-@contextlib.contextmanager
-def locked(layout: Layout) -> Iterator[None]:
-    """One staging of a checkpoint at a time on this node. Raises HostError when another one runs and does not end."""
-    layout.stagings.mkdir(parents=True, exist_ok=True)
-    began = time.monotonic()
-    with layout.lock.open("w") as handle:
-        while not _taken(handle):
-            patience = lock_patience(layout.stagings)
-            if time.monotonic() - began > patience:
-                raise HostError(
-                    f"another run is staging {layout.name} on this node ({layout.lock} is locked, waited {patience:.0f} s); "
-                    "wait for it, or end it"
-                )
-            time.sleep(0.2)
-        yield
-
-
-def _taken(handle: TextIO) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def adopt(layout: Layout, old: str, new: str) -> None:
@@ -130,7 +106,8 @@ def apply(job: Job) -> Receipt:
         with contextlib.closing(Journal(job.layout.journal(job.staging.manifest.revision))) as journal:
             _link(job, journal, finished)
             with Reporter(job.meter, job.layout.progress(job.staging.manifest.revision), journal.sync):
-                _transfers(job, list(job.staging.of("fetch")), journal, finished)
+                for batch in _batches(job):
+                    _transfers(job, batch, journal, finished)
     except OSError as error:
         raise HostError(
             f"cannot stage into {job.directory}: {error.strerror or error}; what has come is kept, run again after the cure"
@@ -149,7 +126,7 @@ def _prepare(job: Job) -> None:
         name = path.removesuffix(PARTIAL)
         if path != name and name in finished and not (job.directory / name).exists():
             (job.directory / path).replace(job.directory / name)
-        elif path not in finished and path not in partial:
+        elif path not in finished and path not in partial and not job.staging.spares(path):
             (job.directory / path).unlink()
     for place, _directories, _names in os.walk(job.directory, topdown=False):
         if Path(place) != job.directory and not any(Path(place).iterdir()):
@@ -161,7 +138,11 @@ def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
         source, target = job.layout.revisions / step.source, job.directory / step.file.path
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
-            os.link(source, target)
+            if step.file.path == CONFIG:
+                # People edit it by hand, and an edit must not reach another revision.
+                write_text(target, _as_staged(source) if step.text is None else step.text)
+            else:
+                os.link(source, target)
         except OSError as error:
             raise HostError(f"cannot link {target} to {source}: {error.strerror}") from error
         entry = Entry(step.file.path, step.file.size, step.file.digest, target.stat().st_mtime_ns)
@@ -169,9 +150,46 @@ def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
         finished[step.file.path] = entry
 
 
+def _as_staged(path: Path) -> str:
+    text = exact_text(path)
+    if text is None:
+        raise HostError(f"{path} is gone or no UTF-8; run again")
+    return text
+
+
+def _batches(job: Job) -> Iterator[list[Step]]:
+    """All files at once; one by one while each has to wait for the room that its old state takes."""
+    steps = job.staging.of("fetch")
+    if job.in_place is None:
+        yield list(steps)
+        return
+    replace.begin(job.layout, job.in_place, job.staging.manifest.revision)
+    wanted = {step.file.path: step for step in steps}
+    for replacement in job.in_place.steps:
+        replace.release(job.layout, job.in_place.old, replacement, job.directory / replacement.path)
+        if replacement.path in wanted:
+            yield [wanted[replacement.path]]
+
+
+def _seed(job: Job, step: Step, wanted: Wanted, journal: Journal) -> None:
+    """Copy what an older state of the file has. The mover trusts none of it before it has read it back."""
+    fresh = outside(
+        step.base.parts, (*wanted.trusted, *(done for done in wanted.doubtful if done not in step.base.parts))
+    )
+    if not fresh or job.transfer.check != "crc64nvme":
+        return
+    if step.file.path not in job.resumable():
+        journal.begin(step.file, job.transfer.check)
+    source = job.layout.revisions / step.base.source
+    if source.exists():  # otherwise it has become the partial file
+        seed(source, wanted.partial, step.file.size, [done.part for done in fresh])
+
+
 def _transfers(job: Job, steps: list[Step], journal: Journal, finished: dict[str, Entry]) -> None:
     if not steps:
         return
+    for step in steps:
+        _seed(job, step, job.wanted(step), journal)
     outcome = Mover(job.transfer, journal, job.meter).run(job.wanted(step) for step in steps)
     finished.update(outcome.entries)
     failures = outcome.failures
@@ -206,7 +224,8 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
     """Make durable, rename, receipt last."""
     old = job.survey.receipt
     entries = {**_recorded(old), **journal}
-    if job.revision.is_dir():
+    whole = job.revision.is_dir()
+    if whole:
         entries.update(_swap_in(job))
     else:
         _sync_tree(job.directory)
@@ -220,9 +239,21 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         files=tuple(entries[file.path] for file in job.staging.manifest.files),
         sliced=job.staging.sliced,
     )
+    keep_manifest(job.layout, job.staging.planned)
     write_text(job.layout.receipt(receipt.revision), render(receipt))
+    if whole:
+        swapped = (step.file.path for step in job.staging.steps if step.action != "keep")
+        mend_others(job.layout, job.survey, receipt, swapped)
+    replace.finish(job.layout, receipt.revision)
     tidy(job.layout, receipt.revision)
     return receipt
+
+
+def keep_manifest(layout: Layout, manifest: Manifest) -> None:
+    """Remember what the revision was planned from: its chunk checksums say later what a newer state has in common with it."""
+    text = json.dumps(manifest.to_dict()) + "\n"
+    if read_text(layout.manifest(manifest.revision)) != text:
+        write_text(layout.manifest(manifest.revision), text)
 
 
 def tidy(layout: Layout, revision: str) -> None:

@@ -5,30 +5,39 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 from ..host import HostError, read_text
-from . import config_edit, journal
+from . import config_edit, journal, row_state
+from . import replace as replacement
 from .config_edit import CONFIG
 from .decide import Disk, OtherRevision, Survey
 from .layout import Layout
 from .manifest import PARTIAL
+from .manifest import parse as parse_manifest
 from .receipt import Entry, Receipt, ReceiptError, Stat, parse
+from .replacing import Replacing
 
 
 def look(layout: Layout, revision: str) -> Survey:
     """What there is of this revision and beside it. Raises HostError when the disk cannot be read."""
     problem = split_problem(layout)
-    receipt = None
+    receipt = replacing = None
     try:
+        replacing = replaced_revision(layout)
         receipt = read_receipt(layout, revision)
     except ReceiptError as error:
         problem = str(error)
     directory = layout.revision(revision)
     record = journal.parse(read_text(layout.journal(revision)) or "", journal.boot_id())
+    if replacing and replacing.old == revision and receipt is None:
+        # Back to the one that was being replaced: what is left of it was verified.
+        left = {entry.path: entry for entry in replacing.receipt.files if entry.path not in replacing.receipt.derived}
+        record = journal.Record({**left, **record.files}, record.begun)
     staging = layout.staging(revision)
     # A run that was killed between its last rename and the receipt left a whole, unrecorded revision.
     staged = staging if staging.is_dir() or receipt else directory
@@ -41,15 +50,68 @@ def look(layout: Layout, revision: str) -> Survey:
         begun=record.begun,
         staged=renamed(tree(staged), record.files) if record.files or staging.is_dir() else {},
         others=tuple(
-            OtherRevision(other, tree(layout.revision(other.revision)))
-            for other in receipts(layout)
+            _other(layout, other)
+            for other in (*receipts(layout), *([replacing.receipt] if replacing else []))
             if other.revision != revision
         ),
         leftovers=leftovers(layout),
         current=current_revision(layout),
         config_text=exact_text(directory / CONFIG) if receipt else None,
         problem=problem,
+        replacing=replacing,
     )
+
+
+def _other(layout: Layout, receipt: Receipt) -> OtherRevision:
+    held = slices(layout, receipt) if receipt.sliced else {}
+    digests = {entry.path: entry.digest for entry in receipt.files}
+    digests |= {path: file.digest for path, file in held.items()}
+    return OtherRevision(
+        receipt,
+        tree(layout.revision(receipt.revision)),
+        chunks(layout, receipt.revision, digests),
+        config=config_as_staged(layout, receipt.revision),
+        slices=held,
+    )
+
+
+def replaced_revision(layout: Layout) -> Replacing | None:
+    """What is being replaced in place, with what stands in for its config.json. Raises ReceiptError."""
+    found = replacement.read(layout)
+    return replace(found, receipt=_with_edit(layout, found.receipt)) if found else None
+
+
+def config_as_staged(layout: Layout, revision: str) -> str | None:
+    """config.json as it came, where it was kept because an edit stands in for it."""
+    record = config_record(layout, revision)
+    text = exact_text(layout.config_original(record.original)) if record else None
+    return text if record and text is not None and config_edit.sha256(text) == record.original else None
+
+
+def slices(layout: Layout, receipt: Receipt) -> dict[str, row_state.Held]:
+    """Each slice, by path, that is as it was when its rows had been verified."""
+    directory = layout.revision(receipt.revision)
+    try:
+        state = row_state.parse(read_text(directory / row_state.NAME) or "", "")
+    except row_state.RowStateError:
+        return {}  # nothing vouches for these rows, so they are brought anew
+    found = tree(directory)
+    return {
+        file.path: file
+        for file in state.files
+        if file.path in receipt.sliced
+        and Entry(file.path, file.size, file.digest, file.mtime_ns).matches(found.get(file.path))
+    }
+
+
+def chunks(layout: Layout, revision: str, digests: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    """Chunk checksums by path of what this revision was planned from, of files that were planned with these digests."""
+    text = read_text(layout.manifest(revision))
+    try:
+        planned = parse_manifest(json.loads(text)).files if text else ()
+    except (ValueError, TypeError):
+        return {}  # older states only save a transfer; what cannot be read saves none
+    return {file.path: file.chunks for file in planned if file.digest == digests.get(file.path)}
 
 
 def renamed(found: dict[str, Stat], finished: Mapping[str, Entry]) -> dict[str, Stat]:

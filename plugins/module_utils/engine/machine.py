@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..host import HostError, run, write_text
+from .downtime import Watch
 from .ready import QUESTION, Look, Reply, ready, settled
 from .service import PROPERTIES, UnitState, parse_show, reached
 from .spec import ModelPlace, Spec
@@ -27,6 +28,7 @@ _REQUEST_TIMEOUT = 5.0
 _CHAT_TIMEOUT = 60.0
 _POLL = 1.0
 _LINES = 20
+_WATCH_POLL = 0.1
 
 
 def unit_state(unit: str) -> UnitState:
@@ -151,6 +153,17 @@ def wait(see: Callable[[], Look], timeout: float, unit: str) -> Look:
         time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
         seen = see()
     return seen if ready(seen) else replace(seen, journal=journal(unit))
+
+
+def watch(url: str, timeout: float) -> tuple[Watch, float]:
+    """Look at the API until it has gone and come back, or timeout seconds have passed; what was seen, and for how long."""
+    began = time.monotonic()
+    seen = Watch()
+    while not seen.over and time.monotonic() - began < timeout:
+        healthy = ask(url, "/health").status == 200
+        seen = seen.seen(time.monotonic(), healthy)
+        time.sleep(0 if seen.over else _WATCH_POLL)
+    return seen, time.monotonic() - began
 
 
 def chat(url: str, model_name: str) -> Reply:

@@ -86,3 +86,60 @@ def test_names_that_would_leave_the_root_are_refused(capsys, tmp_path, name, rev
 def test_a_receipt_that_cannot_be_read_is_named(capsys, layout, tmp_path):
     layout.receipt("r1").write_text("{")
     assert "is not a receipt of gb10.ring" in run(capsys, tmp_path)["msg"]
+
+
+def phases(capsys, root, revision, *names, **options):
+    return [run(capsys, root, revision, phase=name, **options) for name in names]
+
+
+def record(layout):
+    found = json.loads(layout.switch.read_text())
+    return found["active"], found["previous"], found["target"]
+
+
+def test_a_switch_in_phases(capsys, layout, tmp_path):
+    run(capsys, tmp_path)
+    (prepared,) = phases(capsys, tmp_path, "r2", "prepare", origin="r1")
+    assert (prepared["changed"], prepared["revision"], record(layout)) == (True, "r1", ("r1", "", "r2"))
+    (committed,) = phases(capsys, tmp_path, "r2", "commit")
+    assert (committed["previous"], committed["revision"], record(layout)) == ("r1", "r2", ("r1", "", "r2"))
+    (finished,) = phases(capsys, tmp_path, "r2", "finish", downtime_s=6.123)
+    assert (finished["revision"], record(layout)) == ("r2", ("r2", "r1", ""))
+    assert json.loads(layout.switch.read_text())["downtime_s"] == 6.12
+    again = phases(capsys, tmp_path, "r2", "now", "finish")
+    assert [result["changed"] for result in again] == [False, False]
+
+
+def test_a_switch_that_is_taken_back(capsys, layout, tmp_path):
+    run(capsys, tmp_path)
+    phases(capsys, tmp_path, "r2", "prepare", "commit")
+    back, again = phases(capsys, tmp_path, "r2", "revert", "revert")
+    assert (back["changed"], back["revision"], again["changed"]) == (True, "r1", False)
+    assert os.readlink(layout.current) == "revisions/r1" and record(layout) == ("r1", "", "")
+
+
+def test_check_mode_of_a_phase_changes_nothing(capsys, layout, tmp_path):
+    run(capsys, tmp_path)
+    before = layout.switch.read_text()
+    result = run(capsys, tmp_path, "r2", phase="prepare", _ansible_check_mode=True)
+    assert result["changed"] and [one["before_header"] for one in result["diff"]] == [str(layout.switch)]
+    assert layout.switch.read_text() == before
+
+
+def test_a_phase_that_does_not_follow_is_refused(capsys, layout, tmp_path):
+    run(capsys, tmp_path)
+    result = run(capsys, tmp_path, "r2", phase="commit")
+    assert result["failed"] and "cannot commit the switch to r2: revision r2 was not prepared here" in result["msg"]
+    assert os.readlink(layout.current) == "revisions/r1"
+
+
+def test_a_revision_that_cannot_be_activated_is_not_prepared(capsys, layout, tmp_path):
+    (layout.revision("r2") / "a").write_text("damaged")
+    result = run(capsys, tmp_path, "r2", phase="prepare")
+    assert result["failed"] and "a (7 bytes instead of 1)" in result["msg"] and not layout.switch.exists()
+
+
+def test_a_record_that_cannot_be_read_stops_everything(capsys, layout, tmp_path):
+    layout.switch.write_text("torn")
+    result = run(capsys, tmp_path)
+    assert result["failed"] and "switch.json is not a record of gb10.ring" in result["msg"]

@@ -8,20 +8,18 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
-from awscrt import checksums
 
 from ansible_collections.gb10.ring.plugins.module_utils import host
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import config_machine, frontend, manifest
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import config_machine, frontend, standing
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import wrong_files
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.survey import read_receipt, receipts, tree
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.plugins.modules import checkpoint_config
-from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
+from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, stage_request
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/checkpoint"
 ORIGINAL = (FIXTURES / "config-exl3.json").read_bytes()
@@ -37,15 +35,7 @@ class Node:
         self.root, self.store, self.capsys = root, store, capsys
 
     def request(self):
-        files = [
-            manifest.File(path, len(body), self.store.etag(path), f"crc64nvme:{checksums.crc64nvme(body):016x}")
-            for path, body in self.store.objects.items()
-        ]
-        options = {"plan": manifest.make("tiny", "", files).to_dict(), "root": str(self.root), "phase": "stage"}
-        options |= {"node": "n", "disk_ceiling_percent": 100, "workers": 2, "stall_timeout_s": 5, "part_mib": 8}
-        options |= {"connect_timeout_s": 5, "read_timeout_s": 5, "rate_limit": 0, "python_path": "/nowhere"}
-        options |= {"ca_pem": None, "sources_file": None, "supersedes": None}
-        return replace(frontend.Request.from_options(options), sources=self.store.sources())
+        return stage_request.request(self.store, self.root, stage_request.planned(self.store))
 
     def stage(self):
         request = self.request()
@@ -97,7 +87,7 @@ def test_the_edit_is_no_drift(node):
     assert node.path.read_bytes() == PADDED
     assert node.layout.receipt(node.revision).read_bytes() == before
     assert [receipt.derived["config.json"].rule for receipt in receipts(node.layout)] == ["tp3"]
-    assert frontend.activation_of(node.layout, node.revision).refusal == ""
+    assert standing.activation_of(node.layout, node.revision).refusal == ""
 
 
 @pytest.mark.parametrize("tp", [0, 4])

@@ -65,7 +65,9 @@ class Site:
         return self.call(checkpoint_activate, {"root": str(self.root), "name": "tiny", "revision": "one"})
 
     def checks(self, **more):
-        found = self.call(checkpoint_info, {"root": str(self.root), "name": "tiny", "node": "n1", **more})
+        place = {"root": str(self.root), "name": "tiny", "node": "n1"}
+        # How full the disk of the machine is that runs the tests is no concern of theirs.
+        found = self.call(checkpoint_info, {**place, "disk_ceiling_percent": 100, **more})
         return {check["id"]: check for check in found["checks"]}
 
     def whole(self):

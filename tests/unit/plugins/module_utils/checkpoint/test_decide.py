@@ -45,6 +45,9 @@ DERIVED = replace(
     config_text=PADDED,
 )
 OTHER = OtherRevision(receipt("old"), stats(CONFIG, SHARD))
+TP3 = {"config.json": Derived("tp3", CONFIG.digest, "sha256:x", 5260, 8)}
+DERIVED_ALONE = OtherRevision(receipt("old", derived=TP3), stats(CONFIG, SHARD))
+WITH_ORIGINAL = OtherRevision(receipt("old", derived=TP3), stats(SHARD), config=ORIGINAL)
 
 
 def actions(staging):
@@ -61,9 +64,13 @@ def actions(staging):
         (replace(DERIVED, present=stats(CONFIG, SHARD)), "fetch", "keep"),
         (replace(STAGED, present=stats(CONFIG)), "keep", "fetch"),
         (replace(STAGED, present=stats(CONFIG, SHARD, mtime=8)), "fetch", "fetch"),
-        (replace(STAGED, present={}, others=(OTHER,)), "fetch", "link"),
-        # config.json is small and may be edited: never linked.
-        (replace(EMPTY, others=(OTHER,)), "fetch", "link"),
+        (replace(STAGED, present={}, others=(OTHER,)), "link", "link"),
+        (replace(EMPTY, others=(OTHER,)), "link", "link"),
+        # An edit is another file; where the original is kept beside it, that is taken.
+        (replace(EMPTY, others=(DERIVED_ALONE,)), "fetch", "link"),
+        (replace(EMPTY, others=(WITH_ORIGINAL,)), "link", "link"),
+        # A damaged file is wrong whatever its size and time say, and so is another name of it.
+        (replace(STAGED, present=stats(CONFIG, SHARD), damaged={"shard": "digest"}), "keep", "fetch"),
         (replace(EMPTY, others=(OtherRevision(receipt("old"), stats(CONFIG, SHARD, mtime=8)),)), "fetch", "fetch"),
         (replace(EMPTY, others=(OtherRevision(receipt("old"), {}),)), "fetch", "fetch"),
         (
@@ -159,4 +166,4 @@ def test_nothing_to_do_is_no_plan():
 def test_the_cause_counts_each_kind():
     linked = decide(MANIFEST, replace(EMPTY, others=(OTHER,)))
     assert subject.plan_of(linked, "x").diff()[0]["after"].endswith(" link from old\n")
-    assert subject.reason(linked) == "1 file to fetch (6.0 kB), 1 file to link (100.0 kB)"
+    assert subject.reason(linked) == "2 files to link (106.0 kB)"

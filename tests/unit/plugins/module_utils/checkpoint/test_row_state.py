@@ -116,6 +116,25 @@ def test_an_object_that_has_no_checksum_is_never_taken_for_the_same():
     assert all(one.fresh for one in row_state.work(BEFORE, before, stats(BEFORE), digests))
 
 
+OTHER = {"a": "crc64nvme:ff", "b": DIGESTS["b"]}
+
+
+@pytest.mark.parametrize(
+    ("shared", "keep", "fetch", "why"),
+    [
+        (((0, 1020),), ((0, 20), (270, 520)), (), ""),
+        (((0, 300), (400, 1020)), ((0, 20), (270, 300), (400, 520)), ((300, 400),), "other rows than before"),
+        (((400, 1020),), ((400, 520),), ((0, 20), (270, 400)), "other rows than before"),
+        (((100, 200),), (), ((0, 20), (270, 520)), "of another object"),
+        ((), (), ((0, 20), (270, 520)), "of another object"),
+    ],
+)
+def test_of_another_object_stays_what_both_have_in_common(shared, keep, fetch, why):
+    first, second = row_state.work(BEFORE, state_of(BEFORE), stats(BEFORE), OTHER, {"a": shared})
+    assert first == Work("a", 1020, keep, fetch, why=why, fresh=not keep)
+    assert not second.changed
+
+
 def test_another_revision_with_the_same_shards_keeps_the_rows():
     assert not any(one.changed for one in row_state.work(BEFORE, state_of(BEFORE, "r0"), stats(BEFORE), DIGESTS))
     assert row_state.differs(BEFORE, state_of(BEFORE, "r0"), "r1") == "revision r0 -> r1"

@@ -11,16 +11,15 @@ import os
 import random
 import re
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, manifest, sink, stage
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, lock, manifest, sink, stage
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
-from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
+from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, stage_request
+from ansible_collections.gb10.ring.tests.unit.fixtures.stage_request import planned
 
 CONFIG = (Path(__file__).parents[3] / "fixtures/checkpoint/config-exl3.json").read_bytes()
 RANDOM = random.Random(2)
@@ -38,36 +37,8 @@ def store():
         yield running
 
 
-def planned(store, revision=""):
-    files = [
-        manifest.File(path, len(body), store.etag(path), f"crc64nvme:{checksums.crc64nvme(body):016x}")
-        for path, body in store.objects.items()
-    ]
-    return manifest.make("tiny", revision, files)
-
-
 def request(store, root, wanted=None, sources=None, **more):
-    wanted = wanted or planned(store)
-    options = {
-        "plan": wanted.to_dict(),
-        "root": str(root),
-        "phase": "stage",
-        "node": "spark1",
-        "disk_ceiling_percent": 100,
-        "workers": 3,
-        "stall_timeout_s": 5,
-        "connect_timeout_s": 5,
-        "read_timeout_s": 5,
-        "part_mib": 8,
-        "rate_limit": 0,
-        "python_path": "/nowhere",
-        "ca_pem": None,
-        "sources_file": None,
-        "supersedes": None,
-        "lease_s": 0,
-        **more,
-    }
-    return replace(frontend.Request.from_options(options), sources=store.sources() if sources is None else sources)
+    return stage_request.request(store, root, wanted or planned(store), sources, **{"workers": 3, **more})
 
 
 def staged(store, root, **more):
@@ -182,7 +153,7 @@ def test_equal_files_of_another_revision_become_links(store, tmp_path):
     store.objects["shard2"] = RANDOM.randbytes(50_000)
     store.seen.clear()
     _layout, second = staged(store, tmp_path)
-    assert sorted(path for path, _headers in store.seen) == ["config.json", "shard2"]
+    assert [path for path, _headers in store.seen] == ["shard2"]
     shared = [(layout.revision(revision) / "shard1").stat().st_ino for revision in (first, second)]
     assert shared[0] == shared[1]
     configs = [(layout.revision(revision) / "config.json").stat().st_ino for revision in (first, second)]
@@ -230,7 +201,7 @@ def test_a_full_disk_stops_the_other_files(store, tmp_path, monkeypatch):
 
 def test_two_runs_at_once_are_refused(store, tmp_path):
     wanted = request(store, tmp_path)
-    with stage.locked(wanted.layout), pytest.raises(HostError, match="another run is staging tiny"):
+    with lock.locked(wanted.layout), pytest.raises(HostError, match="another run is staging tiny"):
         frontend.stage(wanted)
 
 

@@ -1,0 +1,185 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What re-staging or rolling back comes to for the whole group: the table, the refusals, the order. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..report.checks import Check, errors, line
+from . import units
+from .switch import Standing, needs_switch, origin_of, target_of_rollback
+
+
+@dataclass(frozen=True)
+class Node:
+    """What one node said. budget: its arithmetic in bytes. in_place: how the old revision is replaced, empty when it stays.
+
+    frees: bytes that pruning gives back afterwards. unrecorded: whether something is to be done though no file comes.
+    rows: bytes of Engram rows to bring. row_files: files with rows to bring or change. shares: directory of rows that all revisions
+    share, where they lie in one.
+    """
+
+    standing: Standing
+    summary: Mapping[str, Any] = field(default_factory=dict)
+    budget: Mapping[str, int] = field(default_factory=dict)
+    in_place: Mapping[str, Any] = field(default_factory=dict)
+    frees: int = 0
+    unrecorded: bool = False
+    rows: int = 0
+    row_files: int = 0
+    shares: str = ""
+    checks: Sequence[Mapping[str, Any]] = ()
+
+    @property
+    def name(self) -> str:
+        return self.standing.node
+
+    def bytes(self, *actions: str) -> int:
+        return sum(int(self.summary.get(action, {}).get("bytes", 0)) for action in actions)
+
+    @property
+    def changes(self) -> bool:
+        """Whether anything has to be brought onto the node."""
+        kinds = ("fetch", "link", "staged")
+        files = any(self.summary.get(kind, {}).get("files", 0) for kind in kinds)
+        return files or self.unrecorded or bool(self.row_files)
+
+    def gives_up_rows(self, revision: str) -> bool:
+        """Whether rows that the engine reads become those of another revision, since both have one directory."""
+        return bool(self.shares and self.row_files) and self.standing.current not in ("", revision)
+
+    @property
+    def after(self) -> int:
+        """Bytes in use when all is done."""
+        if self.in_place:
+            return int(self.in_place["after"])
+        return int(self.budget.get("after", 0)) - self.frees
+
+
+@dataclass(frozen=True)
+class Decision:
+    """revision: what all nodes shall serve. origin: what they go back to if it fails, empty when there is nothing.
+
+    stage: whether bytes move or files are made. switch: whether the group has to change over. in_place: nodes that have to
+    give up their old revision file by file. refusal: why nothing may be done.
+    """
+
+    revision: str
+    origin: str = ""
+    stage: bool = False
+    switch: bool = False
+    in_place: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    refusal: str = ""
+    rows: tuple[Mapping[str, str], ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "revision": self.revision,
+            "origin": self.origin,
+            "stage": self.stage,
+            "switch": self.switch,
+            "in_place": bool(self.in_place),
+            "reasons": list(self.reasons),
+        }
+
+    def text(self) -> str:
+        """What is going to happen, in a sentence or two."""
+        if self.refusal:
+            return self.refusal
+        if not (self.stage or self.switch):
+            return f"all nodes serve revision {self.revision}; nothing to do"
+        parts = []
+        if self.in_place:
+            parts.append(
+                f"the group is stopped, then {', '.join(self.in_place)} replace the old revision file by file: there is no way "
+                "back to it but staging it again"
+            )
+        elif self.stage:
+            parts.append(f"stage revision {self.revision} beside what is served")
+        if self.switch and self.origin == self.revision and not self.stage:
+            parts.append(f"start all nodes again with revision {self.revision}")
+        elif self.switch:
+            back = f"on failure back to {self.origin}" if self.origin else "with nothing to go back to"
+            parts.append(f"switch all nodes to {self.revision}, {back}")
+        return "; ".join(parts)
+
+
+def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decision:
+    """Re-staging: what has to come onto the nodes, and whether the group switches. consent: to give up the old revision for it."""
+    standings = tuple(node.standing for node in nodes)
+    reasons = needs_switch(standings, revision)
+    rows = tuple(node for node in nodes if node.gives_up_rows(revision))
+    in_place = tuple(node.name for node in nodes if node.in_place or node in rows)
+    origin = "" if in_place else origin_of(standings)
+    switch = bool(reasons)
+    found = [check for node in nodes for check in node.checks]
+    bad = errors(found if consent else [*found, *(_rows_check(node).to_dict() for node in rows)])
+    return Decision(
+        revision=revision,
+        origin=origin,
+        stage=any(node.changes for node in nodes),
+        switch=switch,
+        in_place=in_place,
+        reasons=tuple(reasons),
+        refusal="\n".join(["nothing was changed:", *(f"- {line(check)}" for check in bad)]) if bad else "",
+        rows=tuple(_row(node, _downtime(nodes) if switch else "none") for node in nodes),
+    )
+
+
+def _rows_check(node: Node) -> Check:
+    return Check(
+        id="checkpoint.engram_shared",
+        node=node.name,
+        ok=False,
+        found=f"{units.files(node.row_files)} of Engram rows in {node.shares} would change under revision {node.standing.current}",
+        expected="rows of the active revision stay until the group has accepted another one",
+        cure="let each revision have its own rows (checkpoint_engram_placement: shard), or set checkpoint_in_place to true: the "
+        "group is stopped first, and there is no way back but staging the old revision again",
+    )
+
+
+def roll_back(nodes: Sequence[Node], named: str) -> Decision:
+    """Rolling back: to the named revision, or to the one before."""
+    standings = tuple(node.standing for node in nodes)
+    revision, problem = target_of_rollback(standings, named)
+    if problem:
+        return Decision(revision, refusal=f"nothing was changed: {problem}")
+    reasons = needs_switch(standings, revision)
+    origin = _served(standings, revision)
+    return Decision(revision, origin=origin, switch=bool(reasons), reasons=tuple(reasons))
+
+
+def _served(standings: tuple[Standing, ...], revision: str) -> str:
+    """What the group goes on with when the old revision does not come up: what is active, unless that is half a switch."""
+    if any(standing.record.open for standing in standings):
+        return ""
+    origin = origin_of(standings)
+    return origin if origin != revision else ""
+
+
+def _downtime(nodes: Iterable[Node]) -> str:
+    known = [node.standing.record.downtime_s for node in nodes if node.standing.record.downtime_s is not None]
+    return f"{max(known):.1f} s last time" if known else "not measured yet"
+
+
+def _row(node: Node, downtime: str) -> dict[str, str]:
+    reused = int(node.summary.get("reused", {}).get("bytes", 0))
+    size = int(node.budget.get("size", 0))
+    verdict = "in place" if node.in_place else "stage" if node.changes else "nothing to stage"
+    if errors(node.checks):
+        verdict = "refused"
+    return {
+        "node": node.name,
+        "reused": units.human(node.bytes("keep", "staged", "link") + reused),
+        "fetched": units.human(node.bytes("fetch") - reused + node.rows),
+        "freed": units.human(int(node.in_place.get("frees", 0)) if node.in_place else node.frees),
+        "disk before": f"{units.human(int(node.budget.get('used', 0)))} of {units.human(size)}",
+        "disk after": units.human(node.after),
+        "downtime": downtime,
+        "verdict": verdict,
+    }
