@@ -33,9 +33,12 @@ systemctl -q enable data-swap.swap; systemctl daemon-reload
 OOM = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y earlyoom >/dev/null; systemctl is-active earlyoom"
 SETTINGS = "swappiness overcommit_memory watermark_boost_factor compaction_proactiveness min_free_kbytes watermark_scale_factor"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
+# Files, links and directories, with mode and owner; Ansible's own (/root/.ansible*) left out. Our own on the data disk without the
+# checkpoint's.
 TREE = (
-    "find /etc /usr/local /root -xdev \\( -type f -o -type l \\) ! -path '*/.ansible/*' -printf '%p %y %m %u %g %l\\n' | sort; "
-    "find /etc /usr/local /root -xdev -type f ! -path '*/.ansible/*' -exec md5sum {} + | sort"
+    "find /etc /usr/local /root /var/cache /var/lib -xdev \\( -path '/root/.ansible*' -o -path '/var/cache/*/*' -o -path '/var/lib/*/*' \\) "
+    "-prune -o -printf '%p %y %m %u %g %l\\n' | sort; find /var/lib/gb10-ring -path '*/lost+found' -prune -o -print | sort; "
+    "find /etc /usr/local /root -xdev -type f ! -path '/root/.ansible*' -exec md5sum {} + | sort"
 )
 STATE = (
     f"cd /proc/sys/vm; head -qn 1 {SETTINGS}; echo $(head -n 1 {THP}); cat /proc/swaps; systemctl get-default; "

@@ -24,10 +24,10 @@ SYSCTLS = {
 MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_cm", "rdma_ucm")
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 READ_SYSCTLS = "\n".join(f"cat /proc/sys/{key.replace('.', '/')}" for key in SYSCTLS)
-# Files and links: content, mode and owner. Left out are package lists, and directories, of which empty ones may stay.
+# Files, links and directories: content, mode and owner. Left out are package lists.
 TREE = (
     r"find /etc /usr/local /var/lib/gb10-ring -xdev ! -path '/etc/apt*' ! -name '*.new' \( -type l -printf '%p -> %l\n' "
-    r"-o -type f -printf '%p %m %U:%G ' -exec sha256sum {} \; \) 2>/dev/null | sort"
+    r"-o -type d -printf '%p/ %m %U:%G\n' -o -type f -printf '%p %m %U:%G ' -exec sha256sum {} \; \) 2>/dev/null | sort"
 )
 STATE = (
     f"{TREE}\n{SWAP_AND_SWAPPINESS}\n{READ_SYSCTLS}\ncat {THP}\nsystemctl list-unit-files --state=masked --no-legend"
