@@ -24,6 +24,10 @@ description:
   - >-
     The RoCE v2 GID is found by value. Its index is 3 on many machines, 4 or 5 on others, and moves when addresses change.
   - With O(node) given it also returns the checks of the RDMA side. The module does not fail on a failed check.
+extends_documentation_fragment:
+  - gb10.ring.attributes.looking
+  - gb10.ring.roots.etc
+  - gb10.ring.roots.sysfs
 options:
   ports:
     description:
@@ -75,28 +79,10 @@ options:
     description: Whether that NCCL has to route by subnet, which a ring and a pair with mixed ports need.
     type: bool
     default: true
-  sysfs_root:
-    description: Directory that stands for C(/sys).
-    type: path
-    default: /sys
   dev_root:
     description: Directory that stands for C(/dev).
     type: path
     default: /dev
-  etc_root:
-    description: Directory that stands for C(/etc).
-    type: path
-    default: /etc
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 requirements:
   - C(ip) of iproute2 on the node
 seealso:

@@ -17,6 +17,8 @@ description:
     Then it removes the directories that bear the collection's name, such as C(/etc/gb10-ring), and those that were made for its files,
     which O(state_root) has on record, as far as they are empty.
   - What needs more than that to come back, such as a kernel setting, has a module of its own with O(ignore:state=absent).
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
 options:
   paths:
     description: Absolute paths, of two or more components. One that does not exist is no error.
@@ -28,15 +30,8 @@ options:
     type: path
     default: /var/lib/gb10-ring
 attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
   diff_mode:
-    description: Shows which paths go, not what is in them.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
+    details: Shows which paths go, not what is in them.
 seealso:
   - module: gb10.ring.memory_settings
   - module: gb10.ring.rdma_settings
