@@ -55,6 +55,13 @@ def _record(state: Path, directories: Iterable[str]) -> None:
     write_text(state / RECORD, before.render({"directories": sorted(set(directories))}))
 
 
+def adopt(directory: Path, state: Path) -> None:
+    """Take over the record that lies in a directory which is about to go. Raises HostError."""
+    known = recorded(directory) if directory.is_dir() else []
+    if known:
+        _record(state, [*recorded(state), *known])
+
+
 def tidy(state: Path, own: Sequence[str | Path] = OWN) -> None:
     """Remove what is empty. A directory that holds something else of ours stays on record, one that others use is theirs now."""
     for directory in own:

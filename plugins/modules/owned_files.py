@@ -73,9 +73,11 @@ def main() -> None:
     try:
         plan = Plan(tuple(made.removals(module.params["paths"])))
         if not module.check_mode:
+            state = Path(module.params["state_root"])
             for change in plan.changes:
+                made.adopt(Path(change.what), state)
                 made.remove(Path(change.what))
-            made.tidy(Path(module.params["state_root"]))
+            made.tidy(state)
     except HostError as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=plan.changed, diff=plan.diff(), removed=[change.what for change in plan.changes])

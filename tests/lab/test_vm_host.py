@@ -15,11 +15,16 @@ import re
 import pytest
 from test_vm import MACHINES, SWAP_AND_SWAPPINESS, changed, module, on, on_all, play
 
+RESERVE = {
+    "vm.min_free_kbytes": "16384",
+    "vm.watermark_scale_factor": "20",
+}  # for 1 GiB; set at once, since no engine serves here
 SYSCTLS = {
     "vm.swappiness": "10",
     "vm.overcommit_memory": "0",
     "vm.watermark_boost_factor": "0",
     "vm.compaction_proactiveness": "0",
+    **RESERVE,
 }
 MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_cm", "rdma_ucm")
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
@@ -67,7 +72,7 @@ def before() -> list[list[str]]:
 @pytest.fixture(scope="module")
 def ready(before: list[list[str]]) -> str:
     """The hosts made ready; returns what the run said. The lists of packages may be of any age."""
-    wanted = {"rdma_packages_cache_valid_time": 10**9, "memory_guard_limits": LIMITS}
+    wanted = {"rdma_packages_cache_valid_time": 10**9, "memory_guard_limits": LIMITS, "memory_sysctls": RESERVE}
     return play("site", "--tags", "rdma,memory", "-e", json.dumps(wanted))
 
 

@@ -42,6 +42,16 @@ def test_files_go_and_the_directories_made_for_them(tmp_path: Path, capsys: pyte
     assert not run(capsys, paths, state)["changed"]
 
 
+def test_a_root_takes_the_directories_made_for_it_along(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """As of a checkpoint_root that did not exist: staging leaves the record in it."""
+    (tmp_path / "srv").mkdir()
+    root = tmp_path / "srv/models/ring"
+    made.note([root / "NAME"], root)
+    (root / "NAME/revisions").mkdir(parents=True)
+    run(capsys, [str(root)], tmp_path / "var/gb10-ring")
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["srv", "var"]
+
+
 def test_a_path_that_is_nobodys_to_remove_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failed = run(capsys, ["/etc"], tmp_path)
     assert failed["failed"] and "paths has /etc" in failed["msg"]
