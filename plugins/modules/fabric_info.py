@@ -271,11 +271,19 @@ def checks(options, planned, devices):
     return [check.to_dict() for check in (*found, *nccl_checks(options))]
 
 
+def image_libraries(image, runtime):
+    """Where they were looked for, and what was found; why it could not be looked at is part of the finding, beside other checks."""
+    try:
+        return f"in image {image}", nccl_image.libraries(image, runtime)
+    except HostError as error:
+        return f"to be seen in image {image}: {error}", []
+
+
 def nccl_checks(options):
     """The NCCL that will serve: in a venv, or in a container image."""
     path, image = options["nccl_path"], options["nccl_image"]
     places = [(f"below {path}", rdma_user_look.libraries(Path(path)))] if path else []
-    places += [(f"in image {image}", nccl_image.libraries(image, options["nccl_runtime"]))] if image else []
+    places += [image_libraries(image, options["nccl_runtime"])] if image else []
     return [rdma_user.nccl_check(options["node"], *place, options["nccl_subnet_aware"]) for place in places]
 
 

@@ -139,7 +139,7 @@ def _of_export(reference: str, image: Image, ask: Run) -> list[Library]:
     except tarfile.TarError as error:
         raise HostError(f"{' '.join(argv)}: no whole tar stream within {EXPORT_TIMEOUT_S:g} s: {error}") from error
     finally:
-        ask([image.runtime, "rm", container])
+        ask([image.runtime, "rm", "--volumes", container])  # create made those that the image declares
 
 
 def of_tar(reference: str, stream: IO[bytes]) -> list[Library]:

@@ -163,6 +163,15 @@ def test_the_nccl_of_an_image(on_machine, monkeypatch):
     assert asked == [("engine@sha256:1f", "podman")]
 
 
+def test_an_image_that_cannot_be_looked_at_leaves_the_other_checks(on_machine, monkeypatch):
+    monkeypatch.setattr(fabric_info.nccl_image.shutil, "which", lambda name: None)
+    result = on_machine("dgx-spark", node="spark1", ports=PORTS, nccl_image="engine:1")
+    (check,) = [check for check in result["checks"] if check["id"] == "rdma.nccl_library"]
+    assert not check["ok"]
+    assert "neither docker nor podman is installed" in check["found"]
+    assert len(result["checks"]) > 1
+
+
 def test_versions_of_packages_are_told(on_machine, monkeypatch):
     monkeypatch.setattr(fabric_info, "packages", lambda names: {"rdma-core": "50.0-2build2"})
     options = {"node": "spark1", "ports": PORTS}

@@ -145,7 +145,7 @@ case "$*" in
 "image inspect -- engine:1") echo '{CONTAINERD}';;
 create*) echo a warning >&2; echo c0ffee;;
 "export c0ffee") cat {tmp_path}/tar; exit $(cat {tmp_path}/status);;
-"rm c0ffee") ;;
+"rm --volumes c0ffee") ;;
 *) echo "[]"; exit 1;;
 esac
 """,
@@ -162,7 +162,7 @@ CALLS = [
     "image inspect -- engine:1",
     "create --network none --entrypoint /gb10-ring-never-started sha256:26cb",
     "export c0ffee",
-    "rm c0ffee",
+    "rm --volumes c0ffee",
 ]
 
 
