@@ -14,7 +14,7 @@ from typing import Any
 from .. import made
 from ..host import HostError, read_text, run, write_text
 from . import guard, guard_machine, guard_notice, guard_service
-from .guard_unit import PACKAGE, PROGRAM, UNIT, Found, GuardPlan, Places, owned
+from .guard_unit import PACKAGE, PROGRAM, SLICE, UNIT, Found, GuardPlan, Places, owned
 
 _START_TIMEOUT_S = 30.0  # above the unit's own TimeoutStartSec
 _MODULES = dict(zip(PROGRAM, (guard, guard_machine, guard_notice, guard_service), strict=True))
@@ -68,6 +68,7 @@ def apply(planned: GuardPlan, places: Places) -> None:
     """Raises HostError. A guard that does not start fails the call, with what it said."""
     if planned.disable:
         run(["systemctl", "disable", "--quiet", "--now", "--", UNIT])
+        run(["systemctl", "stop", "--", SLICE], check=False)  # a slice stays when its last unit ends
     written = [path for path, (text, _mode) in planned.files.items() if text is not None]
     made.note(written, Path(places.state))
     for path, (text, mode) in planned.files.items():
