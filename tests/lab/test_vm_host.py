@@ -29,9 +29,10 @@ SYSCTLS = {
 MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_cm", "rdma_ucm")
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 READ_SYSCTLS = "\n".join(f"cat /proc/sys/{key.replace('.', '/')}" for key in SYSCTLS)
-# Files, links and directories: content, mode and owner. Left out are package lists.
+# Files, links and directories: content, mode and owner. Left out are package lists, and /var/lib/gb10-ring itself: the image comes with
+# it, empty, and uninstalling removes empty directories of that name.
 TREE = (
-    r"find /etc /usr/local /var/lib/gb10-ring -xdev ! -path '/etc/apt*' ! -name '*.new' \( -type l -printf '%p -> %l\n' "
+    r"find /etc /usr/local /var/lib/gb10-ring -xdev -mindepth 1 ! -path '/etc/apt*' ! -name '*.new' \( -type l -printf '%p -> %l\n' "
     r"-o -type d -printf '%p/ %m %U:%G\n' -o -type f -printf '%p %m %U:%G ' -exec sha256sum {} \; \) 2>/dev/null | sort"
 )
 STATE = (
