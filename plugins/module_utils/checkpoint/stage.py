@@ -16,6 +16,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import TextIO
 
+from .. import made
 from ..host import HostError, sync_directory, write_text
 from . import row_state, units
 from .answers import ChangedError, ExpiredError, MoveError, StoppedError
@@ -88,6 +89,7 @@ class Job:
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
     """One staging of a checkpoint at a time on this node. Raises HostError when another one runs and does not end."""
+    made.note([layout.base], Path(layout.root))
     layout.stagings.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with layout.lock.open("w") as handle:
