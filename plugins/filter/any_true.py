@@ -15,20 +15,10 @@ description:
   - Hosts on which the variable or the key is not defined count as false.
   - It decides things that concern a group as a whole. When one rank of an engine has to start again, all of them have to.
 positional: hosts, name, key
+extends_documentation_fragment:
+  - gb10.ring.hosts
+  - gb10.ring.hosts.name
 options:
-  _input:
-    description: The C(hostvars) mapping.
-    type: dict
-    required: true
-  hosts:
-    description: Inventory names, for example C(ansible_play_hosts_all).
-    type: list
-    elements: str
-    required: true
-  name:
-    description: Name of the registered variable.
-    type: str
-    required: true
   key:
     description: Key in the registered result.
     type: str

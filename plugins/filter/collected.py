@@ -14,16 +14,9 @@ description:
   - Returns one flat list of the C(checks) of the registered variables O(names) of every host in O(hosts), in their order.
   - Hosts on which a variable is not defined, or holds no C(checks), contribute nothing.
 positional: hosts, names
+extends_documentation_fragment:
+  - gb10.ring.hosts
 options:
-  _input:
-    description: The C(hostvars) mapping.
-    type: dict
-    required: true
-  hosts:
-    description: Inventory names, for example C(ansible_play_hosts_all).
-    type: list
-    elements: str
-    required: true
   names:
     description: Name of the registered variable, or a list of names.
     type: raw

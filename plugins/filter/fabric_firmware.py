@@ -14,20 +14,9 @@ description:
   - Returns, for every host in O(hosts) that has it, the C(firmware) list of its registered M(gb10.ring.fabric_info) result O(name).
   - M(gb10.ring.fabric_check) takes it as its option C(firmware) and names the node that differs.
 positional: hosts, name
-options:
-  _input:
-    description: The C(hostvars) mapping.
-    type: dict
-    required: true
-  hosts:
-    description: Inventory names, for example C(ansible_play_hosts_all).
-    type: list
-    elements: str
-    required: true
-  name:
-    description: Name of the registered variable.
-    type: str
-    required: true
+extends_documentation_fragment:
+  - gb10.ring.hosts
+  - gb10.ring.hosts.name
 """
 
 EXAMPLES = r"""

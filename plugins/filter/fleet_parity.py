@@ -16,16 +16,9 @@ description:
     says what the others have; without a majority every node has one.
   - Nodes that did not answer, and properties that a node does not tell, are left out.
 positional: hosts, variable, properties
+extends_documentation_fragment:
+  - gb10.ring.hosts
 options:
-  _input:
-    description: The C(hostvars) mapping.
-    type: dict
-    required: true
-  hosts:
-    description: Inventory names, for example C(ansible_play_hosts_all).
-    type: list
-    elements: str
-    required: true
   variable:
     description: Name of the registered result of M(gb10.ring.preflight_check).
     type: str

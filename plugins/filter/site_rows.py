@@ -13,16 +13,8 @@ author:
 description:
   - Reads C(fabric_checks), C(checkpoint_checks) and C(engine_checks), which the roles' verify tasks register, of every host in O(hosts).
 positional: hosts
-options:
-  _input:
-    description: The C(hostvars) mapping.
-    type: dict
-    required: true
-  hosts:
-    description: Inventory names, for example C(ansible_play_hosts_all).
-    type: list
-    elements: str
-    required: true
+extends_documentation_fragment:
+  - gb10.ring.hosts
 """
 
 EXAMPLES = r"""

@@ -20,6 +20,7 @@ description:
   - Fails with one message that names every missing file, every file without a checksum and every key that cannot be a file name.
 extends_documentation_fragment:
   - gb10.ring.checkpoint_s3
+  - gb10.ring.attributes.looking
 options:
   bucket:
     description: Bucket that holds the checkpoint.
@@ -76,16 +77,6 @@ options:
       - V(0) stands for the file as it is, which is then not read.
     type: int
     default: 0
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 requirements:
   - boto3 on the controller
 seealso:

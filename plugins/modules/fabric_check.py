@@ -27,6 +27,8 @@ description:
 extends_documentation_fragment:
   - gb10.ring.fabric_ports
   - gb10.ring.fabric_ports.mtu
+  - gb10.ring.attributes.looking
+  - gb10.ring.roots.sysfs
 options:
   node:
     description: Inventory name of this node, which the checks carry.
@@ -74,20 +76,6 @@ options:
       - Empty leaves the comparison out.
     type: dict
     default: {}
-  sysfs_root:
-    description: Directory that stands for C(/sys).
-    type: path
-    default: /sys
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 requirements:
   - C(ip) of iproute2 and C(ping) of iputils on the node
 seealso:

@@ -24,6 +24,10 @@ description:
   - >-
     The RoCE v2 GID is found by value. Its index is 3 on many machines, 4 or 5 on others, and moves when addresses change.
   - With O(node) given it also returns the checks of the RDMA side. The module does not fail on a failed check.
+extends_documentation_fragment:
+  - gb10.ring.attributes.looking
+  - gb10.ring.roots.etc
+  - gb10.ring.roots.sysfs
 options:
   ports:
     description:
@@ -57,32 +61,28 @@ options:
       - Empty leaves the check out.
     type: str
     default: ""
+  nccl_image:
+    description:
+      - Container image that will serve, by name, digest or id. Its NCCL libraries are looked for without starting it.
+      - >-
+        It has to be on the node. Where its layers are overlay directories they are read as they are; elsewhere a container is created,
+        read and removed, which reads the whole image once.
+      - Empty leaves the check out.
+    type: str
+    default: ""
+  nccl_runtime:
+    description: What has the image. V(auto) asks Docker, then Podman, those that are installed.
+    type: str
+    choices: [auto, docker, podman]
+    default: auto
   nccl_subnet_aware:
     description: Whether that NCCL has to route by subnet, which a ring and a pair with mixed ports need.
     type: bool
     default: true
-  sysfs_root:
-    description: Directory that stands for C(/sys).
-    type: path
-    default: /sys
   dev_root:
     description: Directory that stands for C(/dev).
     type: path
     default: /dev
-  etc_root:
-    description: Directory that stands for C(/etc).
-    type: path
-    default: /etc
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 requirements:
   - C(ip) of iproute2 on the node
 seealso:
@@ -227,6 +227,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import (
     info,
+    nccl_image,
     rdma,
     rdma_settings,
     rdma_user,
@@ -244,6 +245,8 @@ SPEC = {
     "memlock": {"type": "str", "default": "unlimited"},
     "packages": {"type": "list", "elements": "str", "default": []},
     "nccl_path": {"type": "str", "default": ""},
+    "nccl_image": {"type": "str", "default": ""},
+    "nccl_runtime": {"type": "str", "choices": ["auto", "docker", "podman"], "default": "auto"},
     "nccl_subnet_aware": {"type": "bool", "default": True},
     "sysfs_root": {"type": "path", "default": "/sys"},
     "dev_root": {"type": "path", "default": "/dev"},
@@ -265,11 +268,23 @@ def checks(options, planned, devices):
     found += [opened] if opened else []
     if options["packages"]:
         found.append(rdma_user.packages_check(node, options["packages"], packages(options["packages"])))
-    if options["nccl_path"]:
-        path = options["nccl_path"]
-        libraries = rdma_user_look.libraries(Path(path))
-        found.append(rdma_user.nccl_check(node, path, libraries, options["nccl_subnet_aware"]))
-    return [check.to_dict() for check in found]
+    return [check.to_dict() for check in (*found, *nccl_checks(options))]
+
+
+def image_libraries(image, runtime):
+    """Where they were looked for, and what was found; why it could not be looked at is part of the finding, beside other checks."""
+    try:
+        return f"in image {image}", nccl_image.libraries(image, runtime)
+    except HostError as error:
+        return f"to be seen in image {image}: {error}", []
+
+
+def nccl_checks(options):
+    """The NCCL that will serve: in a venv, or in a container image."""
+    path, image = options["nccl_path"], options["nccl_image"]
+    places = [(f"below {path}", rdma_user_look.libraries(Path(path)))] if path else []
+    places += [image_libraries(image, options["nccl_runtime"])] if image else []
+    return [rdma_user.nccl_check(options["node"], *place, options["nccl_subnet_aware"]) for place in places]
 
 
 def device_files(options):

@@ -16,6 +16,8 @@ description:
   - Takes the plan from the variables that P(gb10.ring.topology#inventory) gives the hosts. Connects to none of them.
   - The SVG is a file of its own, without scripts, links or fonts, and holds the legs as text for screen readers.
   - Runs on the controller; use it with C(run_once) or on C(localhost).
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
 options:
   hosts:
     description: Inventory names of all nodes, the group C(ring).
@@ -25,16 +27,6 @@ options:
   path:
     description: File on the controller that gets the SVG; its directory is made. Nothing is written without it.
     type: path
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
 """
 
 EXAMPLES = r"""

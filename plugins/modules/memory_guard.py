@@ -22,6 +22,9 @@ description:
     The guards of a group tell each other of a stop on the management plane, by UDP, with a token that all of them share. Without
     O(token) the node's token stays as it is; RV(token_print) shows whether nodes have the same.
   - Needs root.
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
+  - gb10.ring.roots.etc
 options:
   node:
     description: Inventory name of the node.
@@ -67,10 +70,6 @@ options:
     description: How long to wait, in seconds, until the guards of all other nodes have answered, before the checks are made.
     type: int
     default: 0
-  etc_root:
-    description: Directory that stands for C(/etc).
-    type: path
-    default: /etc
   lib_root:
     description: Directory for the guard's program, in a folder C(gb10-ring).
     type: path
@@ -84,15 +83,8 @@ options:
     type: path
     default: /run
 attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
   diff_mode:
-    description: Shows every file, the unit's enablement and its start. The token is never shown.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
+    details: Shows every file, the unit's enablement and its start. The token is never shown.
 requirements:
   - systemd on the node
 seealso:

@@ -24,6 +24,9 @@ description:
     to what they were when the engine stops.
   - What was replaced is kept in O(record_path). The first value recorded for a setting stays. O(state=absent) brings all of it back.
   - Needs root.
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
+  - gb10.ring.roots.etc
 options:
   node:
     description: Inventory name of the node, used in the checks.
@@ -72,10 +75,6 @@ options:
     description: Directory that stands for C(/proc).
     type: path
     default: /proc
-  etc_root:
-    description: Directory that stands for C(/etc).
-    type: path
-    default: /etc
   run_root:
     description: Directory that stands for C(/run), where systemd's generators put swap units.
     type: path
@@ -94,15 +93,7 @@ options:
     default: /var/lib/gb10-ring/memory-before.json
 attributes:
   check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
     details: What would make the module fail is a warning in check mode and is returned as RV(problems), so that checks can be read.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
 notes:
   - A value of a C(/proc/sys) file is its first line.
 """

@@ -16,6 +16,9 @@ description:
     which OOM daemon runs, limits the GPU's clocks, and boots without desktop.
   - Each of them is a file or a unit of its own. What was before is kept in O(record_path), and O(state=absent) brings it back.
   - Needs root.
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
+  - gb10.ring.roots.etc
 options:
   node:
     description: Inventory name of the node, used in messages and checks.
@@ -58,25 +61,13 @@ options:
     description: Path of C(nvidia-smi) on the node.
     type: path
     default: /usr/bin/nvidia-smi
-  etc_root:
-    description: Directory that stands for C(/etc).
-    type: path
-    default: /etc
   record_path:
     description: JSON file that keeps what was replaced.
     type: path
     default: /var/lib/gb10-ring/platform-before.json
 attributes:
   check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
     details: What would make the module fail is returned as RV(problems) in check mode, so that checks can be read.
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
 notes:
   - The directory C(/var/log/journal) with its logs stays with O(state=absent), and with it journald keeps writing there.
 """

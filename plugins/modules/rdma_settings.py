@@ -22,6 +22,9 @@ description:
   - What was before is kept in O(record_path); O(state=absent) brings it back and unloads the modules that were not loaded before, unless
     they are in use. Packages stay installed.
   - Needs root.
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
+  - gb10.ring.roots.etc
 options:
   state:
     description: V(absent) brings back what O(record_path) keeps and removes every file of ours.
@@ -49,10 +52,6 @@ options:
       - V(infinity) does no harm where root can't raise limits. systemd then gives services the highest limit that it may.
     type: str
     default: infinity
-  etc_root:
-    description: Directory that stands for C(/etc).
-    type: path
-    default: /etc
   sys_root:
     description: Directory that stands for C(/sys).
     type: path
@@ -65,16 +64,6 @@ options:
     description: JSON file that keeps what was replaced.
     type: path
     default: /var/lib/gb10-ring/rdma-before.json
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
 """
 
 EXAMPLES = r"""

@@ -19,6 +19,8 @@ description:
   - Where the cables are nothing of the kind, it fails and says which plugs to exchange or to move, and writes no file.
   - Names of interfaces and RDMA devices are written where they are not those of DGX OS.
   - Runs on the controller; use it with C(run_once).
+extends_documentation_fragment:
+  - gb10.ring.attributes.changing
 options:
   path:
     description: The file on the controller, whose name ends in C(.yml) or C(.yaml).
@@ -42,16 +44,6 @@ options:
     description: Replace a file that is there with other content. Refused by default.
     type: bool
     default: false
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: full
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
 seealso:
   - module: gb10.ring.fabric_cabling
   - plugin: gb10.ring.topology

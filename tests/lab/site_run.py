@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY = CHECKOUT / "inventories" / "lab"
 NODES = ("spark1", "spark2", "spark3")
+# Files, links and directories of a node, with mode and owner, and what the files hold. Ansible's own (/root/.ansible*) is left out.
+TREE = (
+    "find /etc /usr/local /root /var/cache /var/lib -xdev \\( -path '/root/.ansible*' -o -path '/var/cache/*/*' -o -path '/var/lib/*/*' \\) "
+    "-prune -o -printf '%p %y %m %u %g %l\\n' | sort; find /var/lib/gb10-ring -path '*/lost+found' -prune -o -print | sort; "
+    "find /etc /usr/local /root -xdev -type f ! -path '/root/.ansible*' -exec md5sum {} + | sort"
+)
 
 
 def play(
@@ -39,3 +47,17 @@ def ctl(*argv: str) -> str:
 def on(node: str, command: str) -> str:
     """What a shell command prints inside a node; it must succeed."""
     return ctl("exec", node, "--", "sh", "-c", command).strip()
+
+
+def on_all(scripts: dict[str, str] | str) -> dict[str, str]:
+    """What a script prints on each node, all at once."""
+    given = {node: scripts for node in NODES} if isinstance(scripts, str) else scripts
+    with ThreadPoolExecutor(len(given)) as pool:
+        return dict(zip(given, pool.map(on, given, given.values()), strict=True))
+
+
+def same(before: dict[str, str], after: dict[str, str]) -> None:
+    for node in NODES:
+        lines = difflib.unified_diff(before[node].splitlines(), after[node].splitlines(), n=0, lineterm="")
+        difference = "\n".join(lines)
+        assert not difference, f"{node}:\n{difference}"

@@ -9,15 +9,14 @@ daemon on one. Kernel settings are stand-in files here; files, units, logind, jo
 
 from __future__ import annotations
 
-import difflib
 import json
+import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from site_run import NODES, ctl, on, play
+from site_run import NODES, TREE, ctl, on, on_all, play, same
 
 PACKAGES = "rdma-core ibverbs-providers ibverbs-utils infiniband-diags perftest"
 LIFE = f"""
@@ -33,10 +32,6 @@ systemctl -q enable data-swap.swap; systemctl daemon-reload
 OOM = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y earlyoom >/dev/null; systemctl is-active earlyoom"
 SETTINGS = "swappiness overcommit_memory watermark_boost_factor compaction_proactiveness min_free_kbytes watermark_scale_factor"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
-TREE = (
-    "find /etc /usr/local /root -xdev \\( -type f -o -type l \\) ! -path '*/.ansible/*' -printf '%p %y %m %u %g %l\\n' | sort; "
-    "find /etc /usr/local /root -xdev -type f ! -path '*/.ansible/*' -exec md5sum {} + | sort"
-)
 STATE = (
     f"cd /proc/sys/vm; head -qn 1 {SETTINGS}; echo $(head -n 1 {THP}); cat /proc/swaps; systemctl get-default; "
     "systemctl list-unit-files --no-legend --no-pager 'data-swap.swap' 'earlyoom.service' 'gb10*'; "
@@ -51,7 +46,16 @@ WANTED = {
     "memory_nvidia_smi": "/opt/nvidia-smi",
     "rdma_memlock": "4096",  # below the 8192 that a login has without it
 }
-HOST = (*(f"/proc/sys/vm/{name}" for name in SETTINGS.split()), "/proc/swaps", THP)
+# Of the machine that runs the lab: every setting of these that can be read and does not count something.
+HOST = (
+    *(
+        str(path)
+        for folder in ("vm", "fs/inotify", "net/core")
+        for path in sorted(Path("/proc/sys", folder).glob("*"))
+        if os.access(path, os.R_OK)
+    ),
+    *("/proc/swaps", THP),
+)
 
 FAULTS = {
     "spark1": """
@@ -84,23 +88,9 @@ FOUND = {
 }
 
 
-def on_all(scripts: dict[str, str] | str) -> dict[str, str]:
-    """What a script prints on each node, all at once."""
-    given = {node: scripts for node in NODES} if isinstance(scripts, str) else scripts
-    with ThreadPoolExecutor(len(given)) as pool:
-        return dict(zip(given, pool.map(on, given, given.values()), strict=True))
-
-
 def looked() -> dict[str, str]:
     """Files and states of every node."""
     return on_all(f"{TREE}; {STATE}")
-
-
-def same(before: dict[str, str], after: dict[str, str]) -> None:
-    for node in NODES:
-        lines = difflib.unified_diff(before[node].splitlines(), after[node].splitlines(), n=0, lineterm="")
-        difference = "\n".join(lines)
-        assert not difference, f"{node}:\n{difference}"
 
 
 def site(**extra: object) -> dict[str, int]:
@@ -126,7 +116,14 @@ def of_the_machine() -> dict[str, str]:
     """Its settings and swap, and how often its page cache was dropped."""
     counts = Path("/proc/vmstat").read_text(encoding="ascii").splitlines()
     drops = "".join(line for line in counts if line.startswith("drop_"))
-    return {"drops": drops, **{path: Path(path).read_text(encoding="ascii") for path in HOST}}
+    return {"drops": drops, **{path: _read(path) for path in HOST}}
+
+
+def _read(path: str) -> str:
+    try:
+        return Path(path).read_text(encoding="ascii")
+    except OSError as error:  # a setting that can only be written
+        return str(error.strerror)
 
 
 @pytest.fixture(scope="module")

@@ -15,19 +15,25 @@ import re
 import pytest
 from test_vm import MACHINES, SWAP_AND_SWAPPINESS, changed, module, on, on_all, play
 
+RESERVE = {
+    "vm.min_free_kbytes": "16384",
+    "vm.watermark_scale_factor": "20",
+}  # for 1 GiB; set at once, since no engine serves here
 SYSCTLS = {
     "vm.swappiness": "10",
     "vm.overcommit_memory": "0",
     "vm.watermark_boost_factor": "0",
     "vm.compaction_proactiveness": "0",
+    **RESERVE,
 }
 MODULES = ("mlx5_core", "mlx5_ib", "ib_uverbs", "rdma_cm", "rdma_ucm")
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 READ_SYSCTLS = "\n".join(f"cat /proc/sys/{key.replace('.', '/')}" for key in SYSCTLS)
-# Files and links: content, mode and owner. Left out are package lists, and directories, of which empty ones may stay.
+# Files, links and directories: content, mode and owner. Left out are package lists, and /var/lib/gb10-ring itself: the image comes with
+# it, empty, and uninstalling removes empty directories of that name.
 TREE = (
-    r"find /etc /usr/local /var/lib/gb10-ring -xdev ! -path '/etc/apt*' ! -name '*.new' \( -type l -printf '%p -> %l\n' "
-    r"-o -type f -printf '%p %m %U:%G ' -exec sha256sum {} \; \) 2>/dev/null | sort"
+    r"find /etc /usr/local /var/lib/gb10-ring -xdev -mindepth 1 ! -path '/etc/apt*' ! -name '*.new' \( -type l -printf '%p -> %l\n' "
+    r"-o -type d -printf '%p/ %m %U:%G\n' -o -type f -printf '%p %m %U:%G ' -exec sha256sum {} \; \) 2>/dev/null | sort"
 )
 STATE = (
     f"{TREE}\n{SWAP_AND_SWAPPINESS}\n{READ_SYSCTLS}\ncat {THP}\nsystemctl list-unit-files --state=masked --no-legend"
@@ -67,7 +73,7 @@ def before() -> list[list[str]]:
 @pytest.fixture(scope="module")
 def ready(before: list[list[str]]) -> str:
     """The hosts made ready; returns what the run said. The lists of packages may be of any age."""
-    wanted = {"rdma_packages_cache_valid_time": 10**9, "memory_guard_limits": LIMITS}
+    wanted = {"rdma_packages_cache_valid_time": 10**9, "memory_guard_limits": LIMITS, "memory_sysctls": RESERVE}
     return play("site", "--tags", "rdma,memory", "-e", json.dumps(wanted))
 
 

@@ -9,8 +9,10 @@ import contextlib
 import fcntl
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TextIO
 
+from .. import made
 from ..host import HostError
 from .layout import Layout
 from .watch import lock_patience
@@ -19,6 +21,7 @@ from .watch import lock_patience
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
     """One staging of a checkpoint at a time on this node. Raises HostError when another one runs and does not end."""
+    made.note([layout.base], Path(layout.root))
     layout.stagings.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with layout.lock.open("w") as handle:

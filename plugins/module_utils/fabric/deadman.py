@@ -14,11 +14,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from .. import made
 from ..host import HostError, run, write_text
 from . import before, guard
 from .change import Edit, NetworkPlan
 
-FOLDER = "var/lib/gb10-ring/network-rollback"
+HOME = made.STATE.lstrip("/")
+FOLDER = f"{HOME}/network-rollback"
 BOOT_UNIT = "etc/systemd/system/gb10-ring-fabric-restore.service"
 BOOT_LINK = "etc/systemd/system/multi-user.target.wants/gb10-ring-fabric-restore.service"
 APPLY_DELAY = 1.0  # seconds, in which the module's answer leaves by the old network
@@ -112,8 +114,7 @@ def apply(root: Path, planned: NetworkPlan, links: Sequence[str], timeout: float
     """Arm, write the files, let netplan apply them in a moment. Raises HostError; what was written by then is undone."""
     arm(root, planned, links, timeout)
     try:
-        for edit in planned.edits:
-            _write(edit, root)
+        _write_all(planned, root)
         _later(guard.APPLY_UNIT, APPLY_DELAY, root / FOLDER, "apply", "Apply a network change of gb10.ring")
     except HostError as error:
         roll_back(root)
@@ -121,9 +122,20 @@ def apply(root: Path, planned: NetworkPlan, links: Sequence[str], timeout: float
 
 
 def write_only(root: Path, planned: NetworkPlan) -> None:
-    """Files that need no ``netplan apply``."""
+    """Files that need no ``netplan apply``. Raises HostError."""
+    _write_all(planned, root)
+    tidy(root)
+
+
+def _write_all(planned: NetworkPlan, root: Path) -> None:
+    made.note([root / edit.path.lstrip("/") for edit in planned.edits if edit.text is not None], root / HOME)
     for edit in planned.edits:
         _write(edit, root)
+
+
+def tidy(root: Path) -> None:
+    """Remove directories that were made for the network's files or for looks at the cables, and are empty."""
+    made.tidy(root / HOME, [root / "run/gb10-ring/cabling", root / "run/gb10-ring"])
 
 
 def _write(edit: Edit, root: Path) -> None:
@@ -174,12 +186,15 @@ def confirm(root: Path) -> None:
 def clean(root: Path) -> bool:
     """Remove a confirmed change's backup; whether there was one."""
     folder = root / FOLDER
+    if not folder.exists():  # nor need the directory that is locked
+        return False
     with guard.locked(folder):
         state = guard.load(folder)
         if state is None or state["phase"] != guard.CONFIRMED:
             return False
         _stop_timer()
         guard.release(folder, state)
+    tidy(root)
     return True
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from .. import before
+from .. import before, made
 from ..host import HostError, read_text, replace_text, run, write_text
 from .rdma_settings import RdmaPlan, Wanted, builtin_names, files, memlock_bytes, merged, to_load
 
@@ -80,6 +80,7 @@ def apply(planned: RdmaPlan, record: Path) -> None:
     if not planned.plan.changed:
         return
     write_text(record, before.render(merged(load_record(record), planned)))
+    made.note([change.what for change in planned.files if change.after], record.parent)
     _write(planned)
     done = [run(["modprobe", name], check=False) for name in planned.modules]
     failed = [one.message() for one in done if one.rc != 0]
@@ -92,6 +93,7 @@ def take_back(planned: RdmaPlan, record: Path) -> list[str]:
     _write(planned)
     done = [(name, run(["modprobe", "-r", name], check=False)) for name in planned.unload]
     record.unlink(missing_ok=True)
+    made.tidy(record.parent, ())
     return [
         f"kernel module {name} stays loaded until the next boot ({one.message()})" for name, one in done if one.rc != 0
     ]

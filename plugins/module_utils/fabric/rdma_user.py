@@ -63,7 +63,7 @@ def packages_check(node: str, wanted: Sequence[str], installed: Mapping[str, str
     )
 
 
-def nccl_check(node: str, path: str, libraries: Sequence[Library], subnet_aware: bool) -> Check:
+def nccl_check(node: str, where: str, libraries: Sequence[Library], subnet_aware: bool) -> Check:
     """Whether the NCCL that will serve can route by subnet, which a ring needs. subnet_aware: whether the plan needs it."""
     old = [library for library in libraries if subnet_aware and not library.subnet_aware]
     since = ".".join(map(str, SUBNET_AWARE_SINCE))
@@ -71,10 +71,10 @@ def nccl_check(node: str, path: str, libraries: Sequence[Library], subnet_aware:
         "rdma.nccl_library",
         node,
         ok=bool(libraries) and not old,
-        found="; ".join(library.text() for library in libraries) or f"no libnccl.so below {path}",
+        found="; ".join(library.text() for library in libraries) or f"no libnccl.so {where}",
         expected=f"NCCL with NCCL_IB_SUBNET_AWARE_ROUTING ({since} or newer)" if subnet_aware else "a NCCL library",
         cure=f"Install NCCL {since} or newer where the engine runs (nvidia-nccl-cu13 in a venv, another image), and nothing older beside it: "
         "without subnet-aware routing a ring ends in ncclSystemError when channels are set up"
         if libraries
-        else "Correct rdma_nccl_path: the venv's directory, or the directory of the unpacked or mounted image",
+        else "Correct rdma_nccl_path, the engine's venv, or rdma_nccl_image, an image that is on the node (docker or podman image ls) and has NCCL",
     )

@@ -5,13 +5,12 @@
 
 from __future__ import annotations
 
-import mmap
 import stat
 from collections.abc import Iterable
 from pathlib import Path
 
 from ..host import HostError, read_text
-from ..memory.nccl_files import BANNER, SUBNET_AWARE, Library, library_version
+from ..memory.nccl_files import Library, scan
 from .rdma_user import DeviceFile
 
 LIMIT = 32  # libraries; a venv has one, an image a few
@@ -43,9 +42,7 @@ def libraries(path: Path) -> list[Library]:
 
 def _library(path: Path) -> Library:
     try:
-        with path.open("rb") as handle, mmap.mmap(handle.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            banner = content.find(BANNER)
-            text = content[banner : banner + 64] if banner >= 0 else b""
-            return Library(str(path), library_version(text), content.find(SUBNET_AWARE) >= 0)
-    except (OSError, ValueError) as error:  # ValueError: an empty file cannot be mapped
-        raise HostError(f"cannot read {path}: {error}") from error
+        with path.open("rb") as handle:
+            return scan(str(path), handle.read)
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error

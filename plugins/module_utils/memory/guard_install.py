@@ -11,9 +11,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from .. import made
 from ..host import HostError, read_text, run, write_text
 from . import guard, guard_machine, guard_notice, guard_service
-from .guard_unit import PACKAGE, PROGRAM, UNIT, Found, GuardPlan, Places, owned
+from .guard_unit import PACKAGE, PROGRAM, SLICE, UNIT, Found, GuardPlan, Places, owned
 
 _START_TIMEOUT_S = 30.0  # above the unit's own TimeoutStartSec
 _MODULES = dict(zip(PROGRAM, (guard, guard_machine, guard_notice, guard_service), strict=True))
@@ -67,14 +68,17 @@ def apply(planned: GuardPlan, places: Places) -> None:
     """Raises HostError. A guard that does not start fails the call, with what it said."""
     if planned.disable:
         run(["systemctl", "disable", "--quiet", "--now", "--", UNIT])
+        run(["systemctl", "stop", "--", SLICE], check=False)  # a slice stays when its last unit ends
+    written = [path for path, (text, _mode) in planned.files.items() if text is not None]
+    made.note(written, Path(places.state))
     for path, (text, mode) in planned.files.items():
         if text is None:
             Path(path).unlink(missing_ok=True)
         else:
             write_text(path, text, mode)
-    _prune(places)
     if not planned.plan.changed:
         return
+    _prune(places)
     if any(path.startswith(f"{places.etc}/systemd/") for path in planned.files):
         run(["systemctl", "daemon-reload"])
     if planned.enable:
@@ -95,10 +99,7 @@ def _restart(places: Places) -> None:
 def _prune(places: Places) -> None:
     """Remove folders of ours that are empty now."""
     package = Path(places.directory) / PACKAGE
-    if not any(package.glob("*.py")):
-        for folder in (package, package.parent, Path(places.settings).parent, Path(places.state)):
-            with contextlib.suppress(OSError):  # absent, or somebody else's file is in it
-                folder.rmdir()
+    made.tidy(Path(places.state), (package, package.parent, Path(places.settings).parent))
 
 
 def settled(places: Places, names: list[str], timeout: float) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from .. import made
 from ..host import HostError, read_text, replace_text, run, write_text
 from ..plan import Change
 from . import record, serving, swap, sysctl
@@ -57,6 +58,11 @@ class Roots:
                 run=str(self.run / "gb10-ring"),
             ),
         )
+
+    @property
+    def own(self) -> tuple[Path, ...]:
+        """Directories that bear our name."""
+        return self.etc / made.NAME, self.usr / "local/lib" / made.NAME, self.run / made.NAME
 
     def setting(self, key: str) -> Path:
         if key == THP:
@@ -127,6 +133,7 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
         return
     places = planned.places.serving
     _record(planned, roots.record)
+    made.note([change.what for change in planned.files if change.after], roots.record.parent)
     write_settings(planned.settings, roots)
     if planned.link and not planned.link.after:
         _stop_serving(places)
@@ -179,7 +186,6 @@ def undo(planned: UndoPlan, roots: Roots) -> list[str]:
     write_settings(planned.settings, roots)
     for change in planned.files:
         replace_text(change.what, change.after)
-    _prune(Path(planned.places.serving.program).parent)
     for name, kept in planned.unmask.items():
         (units / name).unlink(missing_ok=True)
         if kept and Path(kept).exists():
@@ -193,6 +199,7 @@ def undo(planned: UndoPlan, roots: Roots) -> list[str]:
     if planned.swapon:
         lost = _swapon(planned, roots)
     roots.record.unlink(missing_ok=True)
+    made.tidy(roots.record.parent, roots.own)
     return lost
 
 

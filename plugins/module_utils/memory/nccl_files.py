@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 # NCCL reads these files where the environment does not say otherwise (NCCL user guide, NCCL_CONF_FILE). These variables the
@@ -21,8 +21,9 @@ STAYS_UNSET = (
 )
 SUBNET_AWARE = b"NCCL_IB_SUBNET_AWARE_ROUTING"
 SUBNET_AWARE_SINCE = (2, 30, 7)  # absent in 2.30.4, there in 2.30.7
-BANNER = b"NCCL version "
-_VERSION = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)")
+CHUNK = 4 << 20  # bytes read at a time
+_OVERLAP = 64  # more than what is looked for is long
+_VERSION = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)(?=\D)")  # not the first half of a number
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,25 @@ class Library:
         return f"{self.path} {version} {'with' if self.subnet_aware else 'without'} subnet-aware routing"
 
 
+def is_library(name: str) -> bool:
+    """Whether a file of that name or path is a NCCL library."""
+    return name.rsplit("/", 1)[-1].startswith("libnccl.so")
+
+
 def library_version(found: bytes) -> tuple[int, ...]:
     """The version in NCCL's own banner."""
     match = _VERSION.search(found)
     return tuple(int(part) for part in match.groups()) if match else ()
+
+
+def scan(path: str, read: Callable[[int], bytes]) -> Library:
+    """A library by its bytes, of which some at a time are held: it has hundreds of megabytes. path: how it is named."""
+    version: tuple[int, ...] = ()
+    aware = False
+    tail = b""
+    while chunk := read(CHUNK):
+        window = tail + chunk
+        version = version or library_version(window)
+        aware = aware or SUBNET_AWARE in window
+        tail = window[-_OVERLAP:]
+    return Library(path, version, aware)

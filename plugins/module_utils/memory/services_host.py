@@ -5,13 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
-from .. import before
+from .. import before, made
 from ..host import HostError, read_text, replace_text, run, write_text
-from ..plan import Change
 from . import services
 from .services import CLOCK_FILE, CLOCK_UNIT, JOURNAL_FILE, UNITS, UPGRADES_FILE, ServicesPlan, State, Unit
 
@@ -63,18 +61,20 @@ def apply(planned: ServicesPlan, state: State, record: Path) -> None:
     if not planned.plan.changed:
         return
     write_text(record, before.render(services.merged(load_record(record), planned, state)))
+    made.note([change.what for change in planned.files if change.after], record.parent)
     for change in planned.files:
         if change.after:
-            _replace(change)
+            replace_text(change.what, change.after)
     _read_again(planned)
     _switch(planned)
     if planned.target:
         run(["systemctl", "set-default", "--quiet", planned.target.after])
     for change in planned.files:
         if not change.after:  # last: a unit of ours is stopped by its own file
-            _replace(change)
+            replace_text(change.what, change.after)
     if any(not change.after for change in planned.files):
         run(["systemctl", "daemon-reload"])
+        made.tidy(record.parent, ())
 
 
 def take_back(planned: ServicesPlan, etc: Path, record: Path, known: dict[str, Any]) -> None:
@@ -83,9 +83,10 @@ def take_back(planned: ServicesPlan, etc: Path, record: Path, known: dict[str, A
     if planned.target:
         _link(etc / DEFAULT_TARGET, planned.target_link or "")
     for change in planned.files:
-        _replace(change)
+        replace_text(change.what, change.after)
     _read_again(planned)
     record.unlink(missing_ok=True)
+    made.tidy(record.parent, ())
 
 
 def _read_again(planned: ServicesPlan) -> None:
@@ -121,12 +122,3 @@ def _link(link: Path, target: str) -> None:
     except OSError as error:
         raise HostError(f"cannot change the link {link}: {error.strerror}") from error
     run(["systemctl", "daemon-reload"])
-
-
-def _replace(change: Change) -> None:
-    """Write a file, or remove it with the directory that only held it."""
-    replace_text(change.what, change.after)
-    directory = Path(change.what).parent
-    if not change.after and directory.name.endswith(".service.d"):
-        with contextlib.suppress(OSError):  # somebody else's drop-in is in it
-            directory.rmdir()

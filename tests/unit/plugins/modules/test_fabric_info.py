@@ -139,10 +139,37 @@ def test_the_nccl_that_will_serve(on_machine, tmp_path, case):
     assert check["found"].count("libnccl") == 1
 
 
-def test_a_library_that_cannot_be_read_is_an_error(on_machine, tmp_path):
+def test_an_empty_library_is_none_that_knows_rings(on_machine, tmp_path):
     (tmp_path / "libnccl.so.2").write_bytes(b"")
     result = on_machine("dgx-spark", node="spark1", ports=PORTS, nccl_path=str(tmp_path / "libnccl.so.2"))
-    assert "cannot read" in result["msg"]
+    (check,) = [check for check in result["checks"] if check["id"] == "rdma.nccl_library"]
+    assert not check["ok"]
+    assert check["found"].endswith("libnccl.so.2 of unknown version without subnet-aware routing")
+
+
+def test_the_nccl_of_an_image(on_machine, monkeypatch):
+    asked = []
+
+    def libraries(reference, runtime):
+        asked.append((reference, runtime))
+        return []
+
+    monkeypatch.setattr(fabric_info.nccl_image, "libraries", libraries)
+    options = {"nccl_image": "engine@sha256:1f", "nccl_runtime": "podman"}
+    result = on_machine("dgx-spark", node="spark1", ports=PORTS, **options)
+    (check,) = [check for check in result["checks"] if check["id"] == "rdma.nccl_library"]
+    assert (check["ok"], check["found"]) == (False, "no libnccl.so in image engine@sha256:1f")
+    assert "rdma_nccl_image" in check["cure"]
+    assert asked == [("engine@sha256:1f", "podman")]
+
+
+def test_an_image_that_cannot_be_looked_at_leaves_the_other_checks(on_machine, monkeypatch):
+    monkeypatch.setattr(fabric_info.nccl_image.shutil, "which", lambda name: None)
+    result = on_machine("dgx-spark", node="spark1", ports=PORTS, nccl_image="engine:1")
+    (check,) = [check for check in result["checks"] if check["id"] == "rdma.nccl_library"]
+    assert not check["ok"]
+    assert "neither docker nor podman is installed" in check["found"]
+    assert len(result["checks"]) > 1
 
 
 def test_versions_of_packages_are_told(on_machine, monkeypatch):

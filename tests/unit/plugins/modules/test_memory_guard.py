@@ -77,7 +77,7 @@ def call(root, capsys, check=False, **options):
         "addresses": {"spark1": "192.0.2.11", "spark2": "192.0.2.12"},
         "etc_root": str(root / "etc"),
         "lib_root": str(root / "lib"),
-        "state_root": str(root / "state"),
+        "state_root": str(root / "var/gb10-ring"),
         "run_root": str(root / "run"),
         "_ansible_check_mode": check,
         **options,
@@ -183,16 +183,18 @@ def test_absent_leaves_nothing(systemd, tmp_path, capsys):
     (tmp_path / "etc/gb10-ring").mkdir(parents=True)
     (tmp_path / "etc/gb10-ring/engine.json").write_text("{}")
     call(tmp_path, capsys, token=TOKEN)
-    (tmp_path / "state/memory-guard-last.json").write_text("{}")
+    (tmp_path / "var/gb10-ring/memory-guard-last.json").write_text("{}")
     shown = call(tmp_path, capsys, check=True, state="absent")
     done = call(tmp_path, capsys, state="absent")
     assert shown["diff"] == done["diff"]
+    assert systemd.calls[-3:] == ["disable", "stop", "daemon-reload"]
     assert done["changed"]
     assert done["checks"] == []
     assert TOKEN not in json.dumps(done)
     assert files(tmp_path) == ["etc/gb10-ring/engine.json"]
     assert not (tmp_path / "lib/gb10-ring").exists()
-    assert not (tmp_path / "state").exists()
+    assert not (tmp_path / "etc/systemd").exists()
+    assert not (tmp_path / "var/gb10-ring").exists()
     assert not call(tmp_path, capsys, state="absent")["changed"]
 
 

@@ -38,6 +38,7 @@ def commands():
 
 @pytest.fixture
 def tree(tmp_path, monkeypatch, commands):
+    (tmp_path / "var/lib").mkdir(parents=True)
     for name, text in TREE.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
@@ -58,7 +59,7 @@ def call(tree, capsys, check=False, **options):
     arguments = {
         "node": "spark1",
         **{f"{name}_root": str(tree / name) for name in ("proc", "etc", "run", "usr", "sys")},
-        "record_path": str(tree / "record.json"),
+        "record_path": str(tree / "var/lib/gb10-ring/record.json"),
         "_ansible_check_mode": check,
         **options,
     }
@@ -72,7 +73,8 @@ def call(tree, capsys, check=False, **options):
 def files(tree):
     found = {str(path.relative_to(tree)): path.read_text() for path in tree.rglob("*") if path.is_file()}
     links = {str(path.relative_to(tree)): str(path.readlink()) for path in tree.rglob("*") if path.is_symlink()}
-    return {**found, **links}
+    directories = {f"{path.relative_to(tree)}/": oct(path.stat().st_mode) for path in tree.rglob("*") if path.is_dir()}
+    return {**found, **links, **directories}
 
 
 def test_everything_is_set_and_everything_comes_back_byte_for_byte(tree, capsys, commands):
@@ -94,7 +96,6 @@ def test_everything_is_set_and_everything_comes_back_byte_for_byte(tree, capsys,
     result = call(tree, capsys, state="absent")
     assert (result["diff"], result["notes"]) == (predicted["diff"], [])
     assert files(tree) == before
-    assert not (tree / "usr/local/lib/gb10-ring").exists()
     assert commands.index("systemctl stop gb10-ring-memory-serving.service") < commands.index("systemctl daemon-reload")
     assert "swapon -a" in commands
     assert call(tree, capsys, state="absent")["changed"] is False

@@ -63,7 +63,7 @@ def call(tree, capsys, check=False, **options):
     arguments = {
         "node": "spark1",
         "etc_root": str(tree / "etc"),
-        "record_path": str(tree / "record.json"),
+        "record_path": str(tree / "gb10-ring/record.json"),
         "_ansible_check_mode": check,
         **options,
     }
@@ -73,10 +73,18 @@ def call(tree, capsys, check=False, **options):
 
 
 def files(tree):
-    found = [path for path in tree.rglob("*") if path.is_file() or path.is_symlink()]
-    return {
-        str(path.relative_to(tree)): str(path.readlink()) if path.is_symlink() else path.read_text() for path in found
-    }
+    """Files, links and directories."""
+    found = {}
+    for path in tree.rglob("*"):
+        said = (
+            str(path.readlink())
+            if path.is_symlink()
+            else oct(path.stat().st_mode)
+            if path.is_dir()
+            else path.read_text()
+        )
+        found[str(path.relative_to(tree))] = said
+    return found
 
 
 ALL = {"oom_daemon": "none", "clock_lock": "300,2200", "headless": True}
@@ -87,8 +95,8 @@ def test_all_of_it_and_all_of_it_back(tmp_path, capsys, systemd, link):
     (tmp_path / "etc/systemd/system").mkdir(parents=True)
     if link:
         systemd.link.symlink_to(link)
-    (tmp_path / "etc/systemd/journald.conf.d").mkdir(parents=True)
-    (tmp_path / "etc/systemd/journald.conf.d/90-gb10-ring.conf").write_text("# a person's\n")
+        (tmp_path / "etc/systemd/journald.conf.d").mkdir(parents=True)
+        (tmp_path / "etc/systemd/journald.conf.d/90-gb10-ring.conf").write_text("# a person's\n")
     before = files(tmp_path), {name: list(state) for name, state in systemd.units.items()}
     predicted = call(tmp_path, capsys, check=True, **ALL)
     assert files(tmp_path) == before[0]
@@ -150,6 +158,7 @@ def test_what_cannot_be_is_told_before_anything_changes(tmp_path, capsys, system
 
 
 def test_a_damaged_record_stops_it(tmp_path, capsys, systemd):
-    (tmp_path / "record.json").write_text("[]")
+    (tmp_path / "gb10-ring").mkdir()
+    (tmp_path / "gb10-ring/record.json").write_text("[]")
     assert "is not the JSON mapping that platform_settings writes" in call(tmp_path, capsys)["msg"]
-    assert sorted(files(tmp_path)) == ["record.json"]
+    assert sorted(files(tmp_path)) == ["gb10-ring", "gb10-ring/record.json"]

@@ -28,7 +28,7 @@ def call(tree, capsys, check=False, **options):
     arguments = {
         "modules": ["mlx5_core", "rdma_ucm"],
         **{f"{name}_root": str(tree / name) for name in ("etc", "sys", "modules")},
-        "record_path": str(tree / "record.json"),
+        "record_path": str(tree / "gb10-ring/record.json"),
         "_ansible_check_mode": check,
         **options,
     }
@@ -39,6 +39,10 @@ def call(tree, capsys, check=False, **options):
 
 def written(tree):
     return sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_file())
+
+
+def directories(tree):
+    return sorted(str(path.relative_to(tree)) for path in tree.rglob("*") if path.is_dir() and "sys" not in path.parts)
 
 
 def test_check_mode_then_apply_then_nothing(tmp_path, capsys, modprobe):
@@ -53,7 +57,8 @@ def test_check_mode_then_apply_then_nothing(tmp_path, capsys, modprobe):
         "etc/modules-load.d/90-gb10-ring.conf",
         "etc/security/limits.d/90-gb10-ring.conf",
         "etc/systemd/system.conf.d/90-gb10-ring.conf",
-        "record.json",
+        "gb10-ring/directories-before.json",
+        "gb10-ring/record.json",
     ]
     (tmp_path / "sys/module/rdma_ucm").mkdir()
     again = call(tmp_path, capsys)
@@ -113,6 +118,7 @@ def test_all_of_it_comes_back_byte_for_byte(used, capsys, modprobe):
     assert modprobe == [["modprobe", "-r", "rdma_ucm"]]
     assert written(used) == ["etc/security/limits.d/90-gb10-ring.conf"]
     assert (used / "etc/security/limits.d/90-gb10-ring.conf").read_text() == "* hard core 0\n"
+    assert directories(used) == ["etc", "etc/security", "etc/security/limits.d"]
     (used / "sys/module/rdma_ucm").rmdir()
     assert call(used, capsys, state="absent")["changed"] is False
 

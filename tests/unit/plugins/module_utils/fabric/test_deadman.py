@@ -40,6 +40,7 @@ def commands(tmp_path, monkeypatch):
 def root(tmp_path):
     folder = tmp_path / "root"
     (folder / "etc/netplan").mkdir(parents=True)
+    (folder / "var/lib").mkdir(parents=True)
     (folder / CX7.lstrip("/")).write_text("old\n")
     return folder
 
@@ -155,5 +156,24 @@ def test_files_that_need_no_apply(commands, root):
     assert (root / COPY.lstrip("/")).read_text() == "old\n"
     assert commands.calls("systemd-run") == []
     deadman.write_only(root, NetworkPlan(plan=Plan(), edits=(Edit(COPY, None),), wanted={}, checks=(), activate=False))
-    assert not (root / before.FOLDER.lstrip("/")).exists()  # no empty folders stay
-    assert (root / "var/lib/gb10-ring").exists()
+    assert list((root / "var/lib").iterdir()) == []  # no empty folders stay
+
+
+def test_directories_that_were_made_for_files_go_with_the_last_change(commands, root):
+    made = Edit("/etc/netplan.d/60-gb10-ring.yaml", "new\n")
+    (root / "run/gb10-ring/cabling").mkdir(parents=True)
+    deadman.apply(root, replace(PLANNED, edits=(made, Edit(COPY, "old\n"))), (), 45)
+    deadman.confirm(root)
+    assert deadman.clean(root)
+    assert (root / "etc/netplan.d").is_dir()
+    deadman.apply(root, replace(PLANNED, edits=(replace(made, text=None), Edit(COPY, None))), (), 45)
+    deadman.confirm(root)
+    assert deadman.clean(root)
+    assert not (root / "etc/netplan.d").exists()
+    assert list((root / "var/lib").iterdir()) == []
+    assert list((root / "run").iterdir()) == []
+
+
+def test_a_node_that_has_nothing_of_ours_yet_has_nothing_to_clean(commands, root):
+    assert deadman.clean(root) is False
+    assert list((root / "var/lib").iterdir()) == []

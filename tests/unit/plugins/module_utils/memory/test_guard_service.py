@@ -1,103 +1,19 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The service on a file tree: real files, real datagrams on loopback, systemctl written down instead of run."""
+"""The service on a file tree: real files, systemctl written down instead of run. What neighbours tell is in test_guard_neighbours.py."""
 
 from __future__ import annotations
 
 import http.server
 import json
-import subprocess
 import threading
-import time
 
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.memory import guard_machine, guard_service
 from ansible_collections.gb10.ring.plugins.module_utils.memory.guard_profiles import RING
-
-UNIT = "engine.service"
-TOKEN = "t" * 48
-
-
-def port() -> int:
-    with guard_service.socket.socket(guard_service.socket.AF_INET, guard_service.socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
-
-
-class Machine:
-    """A node's files, and a guard on them."""
-
-    def __init__(self, root, node: str, address: str, udp: int, peers: dict[str, str]) -> None:
-        self.root = root
-        (root / "units").mkdir(parents=True)
-        self.paths = {
-            name: str(root / name)
-            for name in ("meminfo", "drop_caches", "cgroup_kill", "units", "token", "engine", "status", "last")
-        }
-        self.memory(10240)
-        (root / "token").write_text(TOKEN + "\n")
-        self.guard = guard_service.Guard(
-            {
-                "node": node,
-                "unit": UNIT,
-                "address": address,
-                "port": udp,
-                "peers": peers,
-                "limits": RING._asdict(),
-                "paths": self.paths,
-                "digest": "d",
-            }
-        )
-
-    def memory(self, free: int, cached: int = 100) -> None:
-        values = {"MemFree": free, "MemAvailable": free + cached, "Cached": cached}
-        beside = self.root / "meminfo.new"
-        beside.write_text("".join(f"{name}: {mib * 1024} kB\n" for name, mib in values.items()))
-        beside.replace(self.root / "meminfo")
-
-    def engine(self, run: str) -> None:
-        link = self.root / f"units/invocation:{UNIT}"
-        link.unlink(missing_ok=True)
-        if run:
-            link.symlink_to(run)
-
-    def rounds(self, condition, seconds: float = 5) -> None:
-        """Let the guard work until the condition holds."""
-        limit = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < limit, self.status()
-            self.guard.round()
-            self.guard.wait(0.02)
-
-    def status(self) -> dict:
-        return json.loads((self.root / "status").read_text())
-
-
-@pytest.fixture
-def machine(tmp_path):
-    one = Machine(tmp_path / "a", "spark1", "127.0.0.1", port(), {})
-    yield one
-    if one.guard.channel:
-        one.guard.channel.close()
-
-
-@pytest.fixture
-def systemctl(monkeypatch):
-    """What would have been run; the machine of the moment loses its engine's run with the second command."""
-    calls: list[list[str]] = []
-
-    def run(argv, **_more):
-        calls.append(list(argv))
-        if argv[1] == "kill" and run.machine:
-            run.machine.engine("")
-        return subprocess.CompletedProcess(argv, 0, "", "")
-
-    run.machine = None
-    monkeypatch.setattr(guard_machine.subprocess, "run", run)
-    run.calls = calls
-    return run
+from ansible_collections.gb10.ring.tests.unit.fixtures.guarded_machine import UNIT, Machine, port
 
 
 def test_a_drop_is_done_in_the_background_and_told_with_before_and_after(machine, capsys, monkeypatch):
@@ -247,100 +163,6 @@ def test_the_engine_serves_once_its_api_says_so(machine, api, monkeypatch):
     machine.engine("b")
     machine.guard.round()
     assert machine.guard.state.phase == "loading"
-
-
-@pytest.fixture
-def two(tmp_path):
-    udp = port()
-    a = Machine(tmp_path / "a", "spark1", "127.0.0.1", udp, {"spark2": "127.0.0.2"})
-    b = Machine(tmp_path / "b", "spark2", "127.0.0.2", udp, {"spark1": "127.0.0.1"})
-    for one in (a, b):
-        one.guard.open()
-    yield a, b
-    for one in (a, b):
-        one.guard.channel.close()
-
-
-def both(a, b, condition, seconds: float = 5) -> None:
-    limit = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < limit, (a.status(), b.status())
-        for one in (a, b):
-            one.guard.round()
-            one.guard.wait(0.02)
-
-
-def test_neighbours_answer_and_a_stop_reaches_them(two, systemctl, capsys):
-    a, b = two
-    both(a, b, lambda: a.guard.teller.answered and b.guard.teller.answered)
-    for one in two:
-        one.engine("run")
-        one.guard.round()
-    a.memory(700, 0)
-    both(a, b, lambda: b.guard.state.phase == "stopped" and not a.guard.teller.words)
-    said = capsys.readouterr().out
-    assert "<3>stop: spark1 says: 700 MiB are left and" in said
-    assert "<6>spark2 (127.0.0.2) knows of the stop" in said
-    for one in two:
-        one.engine("")
-    both(a, b, lambda: (a.root / "last").exists() and (b.root / "last").exists())
-    assert json.loads((b.root / "last").read_text())["told"] is True
-
-
-def test_a_guard_without_figures_does_what_its_neighbour_says(two, systemctl):
-    a, b = two
-    for one in two:
-        one.engine("run")
-        one.guard.round()
-    (b.root / "meminfo").write_text("nothing\n")
-    a.memory(700, 0)
-    both(a, b, lambda: b.guard.state.phase == "stopped")
-    assert ["systemctl", "kill", "--signal=KILL", UNIT] in systemctl.calls
-    for one in two:
-        one.engine("")
-    both(a, b, lambda: (a.root / "last").exists() and (b.root / "last").exists())
-
-
-def test_a_stop_where_no_engine_runs_is_told_and_nothing_else(two, systemctl, capsys):
-    a, b = two
-    a.engine("run")
-    a.guard.round()
-    a.memory(700, 0)
-    both(a, b, lambda: "no engine runs here" in capsys.readouterr().out)
-    assert b.guard.state.phase == "idle"
-    assert "stop" not in b.guard.jobs
-    a.engine("")
-    both(a, b, (a.root / "last").exists)
-
-
-def test_other_tokens_and_strangers_are_not_heard(two, systemctl):
-    a, b = two
-    (a.root / "token").write_text("u" * 48)
-    b.engine("run")
-    b.guard.round()
-    a.engine("run")
-    a.guard.round()
-    a.memory(700, 0)
-    limit = time.monotonic() + 1.5
-    while time.monotonic() < limit:
-        for one in two:
-            one.guard.round()
-            one.guard.wait(0.02)
-    assert b.guard.state.phase == "loading"
-    assert a.guard.teller.answered == {}
-    a.engine("")
-    both(a, b, (a.root / "last").exists)
-
-
-def test_an_address_that_is_taken_is_told_once_and_the_node_is_guarded(two, tmp_path, capsys):
-    a, _b = two
-    late = Machine(tmp_path / "c", "spark3", *a.guard.place, {"spark2": "127.0.0.2"})
-    for _attempt in range(2):
-        late.guard.open()
-    assert capsys.readouterr().out.count("neighbours cannot be told, nor tell: 127.0.0.1") == 1
-    late.guard.round()
-    assert late.status()["listening"] is False
-    late.guard.wait(0.01)
 
 
 def test_an_address_that_is_not_there_yet_can_be_bound(tmp_path):
