@@ -8,6 +8,7 @@ Runs inside the controller namespace of a freshly booted lab (`make restage`). T
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import threading
@@ -43,16 +44,14 @@ def serving():
 
 
 def test_nothing_changed_moves_nothing_and_is_quick():
-    """Under 15 s on two cores that have nothing else to do; the best of three runs counts, for they may have at times."""
-    for _attempt in range(3):
-        run = restage()
-        assert run.code == 0, run.output[-3000:]
-        assert set(re.findall(r"changed=(\d+)", run.output)) == {"0"}
-        assert "nothing to do" in run.output and run.total == 0
-        print(f"no-op: {run.seconds:.1f} s")
-        if run.seconds < 15:
-            return
-    raise AssertionError("a restage.yml that has nothing to do took 15 s and more, three times")
+    """Under 15 s on a machine of its own, where the run itself makes a load of less than 4; longer as more want the processors."""
+    run = restage()
+    assert run.code == 0, run.output[-3000:]
+    assert set(re.findall(r"changed=(\d+)", run.output)) == {"0"}
+    assert "nothing to do" in run.output and run.total == 0
+    load = os.getloadavg()[0]
+    print(f"no-op: {run.seconds:.1f} s at a load of {load:.1f}")
+    assert run.seconds < 15 * max(1.0, load / 4)
 
 
 def test_three_small_files_cost_those_files_and_no_staging_time():
