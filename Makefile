@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -61,6 +61,9 @@ sanity: setup ## ansible-test sanity
 
 unit: setup ## Unit tests: pure tables, modules on file trees, loopback servers
 	pytest -q tests/unit
+
+golden: setup ## Write the golden files of the engine's renderers anew; read their diff
+	python -c 'from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import write_golden; write_golden()'
 
 lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by side
 	pytest -q tests/lab/test_lab.py tests/lab/test_leftovers.py

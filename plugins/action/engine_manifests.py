@@ -50,6 +50,9 @@ class Dumper(yaml.SafeDumper):
     def ignore_aliases(self, data):  # noqa: ARG002
         return True
 
+    def increase_indent(self, flow=False, indentless=False):  # noqa: ARG002
+        return super().increase_indent(flow, False)
+
 
 def _block(dumper, value):
     """Programs stay readable."""

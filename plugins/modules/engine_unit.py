@@ -195,8 +195,8 @@ model:
   sample: /var/lib/gb10-ring/checkpoints/DeepSeek-V4.1-Flash-EXL3/revisions/6b0f6c2f9c1d2e3a
 spec:
   description:
-    - All that decides what the rank runs, as it is written to C(engine.json). It is plain data, among it RV(spec.env), RV(spec.limits),
-      RV(spec.container), RV(spec.readiness), RV(spec.expected) and RV(spec.gid_devices).
+    - All that decides what the rank runs, as it is written to C(engine.json). It is plain data, among it C(env), C(limits),
+      C(container), C(readiness), C(expected) and C(gid_devices).
   returned: success
   type: dict
   sample:
