@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .kubernetes_support import config_job, page_cache_job, storage
+from .kubernetes_support import config_jobs, config_program, page_cache_job, storage
 from .options import words
 from .profile import Profile
 from .spec import EngineSpec
@@ -73,12 +73,13 @@ def manifests(
         )
     root = specs[0].model["root"]
     members = list(zip(cluster.nodes, cluster.claims, strict=True))
+    base = storage(cluster.namespace, members, root, cluster.capacity)
     jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members]
     if cluster.source and profile.kubernetes.get("pad_config"):
-        path = specs[0].model["engine_path"]
-        jobs += config_job(profile, cluster.namespace, members, path, pad_program)
+        base.append(config_program(profile, cluster.namespace, pad_program))
+        jobs += config_jobs(profile, cluster.namespace, members, specs[0].model["engine_path"])
     return {
-        "10-storage.yaml": storage(cluster.namespace, members, root, cluster.capacity),
+        "10-storage.yaml": base,
         "20-model.yaml": [model(profile, cluster, specs[0].model["revision"])],
         "30-jobs.yaml": jobs,
         "40-inferenceservice.yaml": [inference_service(profile, specs, cluster)],

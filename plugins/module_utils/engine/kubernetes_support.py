@@ -12,7 +12,6 @@ from .profile import Profile
 
 _LABELS = {"app.kubernetes.io/managed-by": "gb10.ring"}
 _PROGRAM = "/program"
-_KEEP_S = 3600  # how long a finished Job can be looked at
 
 # Runs in the Job, with tp_config.py of this collection beside it.
 PAD = """\
@@ -100,17 +99,24 @@ def page_cache_job(profile: Profile, namespace: str, node: str) -> dict[str, Any
     return _job(profile, namespace, node, "drop-page-cache", {"containers": [container]})
 
 
-def config_job(
-    profile: Profile, namespace: str, members: Sequence[tuple[str, str]], path: str, program: str
-) -> list[dict[str, Any]]:
-    """Pads heads and groups in the config.json that the operator staged, on each node, for a number of ranks that does not divide them."""
-    name = f"{profile.kubernetes['service']}-config"
-    held = {
+def config_program(profile: Profile, namespace: str, program: str) -> dict[str, Any]:
+    """What the Jobs of config_jobs() run."""
+    return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": name, "namespace": namespace, "labels": dict(_LABELS)},
+        "metadata": {"name": _program_name(profile), "namespace": namespace, "labels": dict(_LABELS)},
         "data": {"pad.py": PAD, "tp_config.py": program},
     }
+
+
+def _program_name(profile: Profile) -> str:
+    return f"{profile.kubernetes['service']}-config"
+
+
+def config_jobs(
+    profile: Profile, namespace: str, members: Sequence[tuple[str, str]], path: str
+) -> list[dict[str, Any]]:
+    """Pads heads and groups in the config.json that the operator staged, on each node, for a number of ranks that does not divide them."""
     root, _slash, _key = path.rpartition("/")
     container = {
         "name": "pad",
@@ -123,11 +129,11 @@ def config_job(
     jobs = []
     for node, claim in members:
         volumes = [
-            {"name": "program", "configMap": {"name": name}},
+            {"name": "program", "configMap": {"name": _program_name(profile)}},
             {"name": "models", "persistentVolumeClaim": {"claimName": claim}},
         ]
         jobs.append(_job(profile, namespace, node, "config", {"containers": [container], "volumes": volumes}))
-    return [held, *jobs]
+    return jobs
 
 
 def _job(profile: Profile, namespace: str, node: str, what: str, pod: dict[str, Any]) -> dict[str, Any]:
@@ -143,7 +149,6 @@ def _job(profile: Profile, namespace: str, node: str, what: str, pod: dict[str, 
         },
         "spec": {
             "backoffLimit": 0,
-            "ttlSecondsAfterFinished": _KEEP_S,
             "template": {"metadata": {"labels": dict(_LABELS)}, "spec": spec},
         },
     }

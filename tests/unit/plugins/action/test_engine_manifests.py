@@ -83,7 +83,7 @@ def test_staged_by_the_operator(tmp_path):
     assert model["spec"]["source"] == S3
     assert model["spec"]["files"] == ["config.json"]
     assert model["metadata"]["namespace"] == "serve"
-    programs = next(found["data"] for found in read(tmp_path, FILES[2]) if found["kind"] == "ConfigMap")
+    programs = next(found["data"] for found in read(tmp_path, FILES[0]) if found["kind"] == "ConfigMap")
     assert "def padded(" in programs["tp_config.py"]
 
 

@@ -94,14 +94,15 @@ def test_volumes_are_bound_to_their_nodes_and_claims(name):
     assert tuple(term[0]["matchExpressions"][0]["values"][0] for term in terms) == cluster.nodes
     assert tuple(volume["spec"]["claimRef"]["name"] for volume in volumes) == cluster.claims
     assert [claim["spec"]["volumeName"] for claim in claims] == list(cluster.claims)
-    assert {found["spec"]["storageClassName"] for found in storage} == {""}
+    assert {found["spec"]["storageClassName"] for found in (*volumes, *claims)} == {""}
     assert {volume["spec"]["persistentVolumeReclaimPolicy"] for volume in volumes} == {"Retain"}
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_jobs_run_once_on_each_node_with_the_pinned_image(name):
     _group, cluster = CLUSTERS[name]
-    jobs = [found for found in cluster_manifests(name)["30-jobs.yaml"] if found["kind"] == "Job"]
+    jobs = cluster_manifests(name)["30-jobs.yaml"]
+    assert {job["kind"] for job in jobs} == {"Job"}  # whoever applies the file waits for every resource to be complete
     drops = [job["spec"]["template"]["spec"] for job in jobs if "drop-page-cache" in job["metadata"]["name"]]
     assert tuple(pod["nodeName"] for pod in drops) == cluster.nodes
     for job in jobs:
@@ -115,7 +116,8 @@ def test_without_a_source_the_pods_read_what_is_staged_and_nothing_is_padded():
     manifests = cluster_manifests("vllm-tp2-pair-vision")
     assert manifests["20-model.yaml"][0]["spec"]["source"] == f"pvc://dsv4-vision-dgx3/revisions/{REVISION}"
     assert "modelCache" not in manifests["40-inferenceservice.yaml"][0]["spec"]
-    assert {found["kind"] for found in manifests["30-jobs.yaml"]} == {"Job"}
+    assert "ConfigMap" not in {found["kind"] for found in manifests["10-storage.yaml"]}
+    assert len(manifests["30-jobs.yaml"]) == 2
 
 
 def test_the_operators_key_of_a_source():
