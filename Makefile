@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test engine-test molecule shapes bench-stage \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -74,6 +74,9 @@ faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run,
 staging: lab-base ## Staging through a proxy that injects faults, and what it leaves on nodes
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_staging.py
 
+engine-test: lab-base ## GID indexes of the engine: found at each start, pinned nowhere (2 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engine_gid.py
+
 fanout: lab-base ## Nodes that give each other files: what leaves the store, and neighbours that die or lie (8 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_fanout.py
 
@@ -104,7 +107,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: matching by MAC, soft RoCE, swap, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm.py
 
-test-full: test fanout staging test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test fanout staging engine-test test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout
