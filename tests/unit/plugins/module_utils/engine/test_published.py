@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 
 import pytest
 import yaml
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import render_docker
+from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import Profile
 from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import ENGINE, GROUPS, ROLE, cluster_manifests
 
 PUBLISHED = sorted(path.stem for path in (ENGINE / "published").glob("*.yml") if path.stem in GROUPS)
@@ -194,6 +196,23 @@ def test_the_model_equals_the_published_one():
     assert ours["spec"].pop("files")
     assert ours["metadata"].pop("namespace") == "default"
     assert ours == published
+
+
+DOCS = ROLE.parents[1] / "docs"
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_every_published_profile_has_a_page_that_the_overview_names(name):
+    assert f"`{name}` |" in (DOCS / "engine.md").read_text(encoding="utf-8")
+    page = (DOCS / f"engines/{name}.md").read_text(encoding="utf-8")
+    assert all(
+        heading in page for heading in ("## Needs", "## Published numbers", "## Deliberate differences", "Source")
+    )
+
+
+def test_every_key_of_a_profile_is_documented():
+    text = (DOCS / "engine.md").read_text(encoding="utf-8")
+    assert [field.name for field in fields(Profile) if f"`{field.name}`" not in text] == []
 
 
 def test_differences_have_reasons():
