@@ -11,6 +11,6 @@ from pathlib import Path
 # Run by path, so that the caller's directory and environment stay as they are: import this folder as the package `lab`.
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
-from lab.cli import main  # noqa: E402
+from lab.cli import main  # noqa: E402 - the checkout had to be put into sys.path
 
 sys.exit(main(sys.argv[1:]))

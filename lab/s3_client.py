@@ -16,7 +16,7 @@ from typing import Any
 import boto3
 import boto3.exceptions
 import botocore.exceptions
-from awscrt import checksums  # type: ignore[import-untyped]
+from awscrt import checksums  # type: ignore[import-untyped]  # awscrt carries no types
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 

@@ -25,6 +25,8 @@ description:
     Starts and stops nothing. RV(restart) says whether the rank has to be started again, so that the caller can stop the whole group
     first. M(gb10.ring.engine_service) does that.
   - The unit names the revision's own directory, never the C(current) link, so a running engine keeps its files when the link moves.
+extends_documentation_fragment:
+  - gb10.ring.fabric_ports
 options:
   profile:
     description:
@@ -45,56 +47,6 @@ options:
     type: str
     required: true
     choices: [ring, pair, switch]
-  ports:
-    description:
-      - The fabric's netdevs of this node, in the shape of the host variable C(fabric_ports) of P(gb10.ring.topology#inventory).
-      - Each is in a subnet of its own.
-    type: list
-    elements: dict
-    required: true
-    suboptions:
-      port:
-        description: Number of the QSFP cage. 0 is the one beside the RJ45 socket.
-        type: int
-        required: true
-        choices: [0, 1]
-      rail:
-        description: Number of the PCIe function behind the cage.
-        type: int
-        required: true
-        choices: [0, 1]
-      netdev:
-        description: Name of the interface, up to 15 characters.
-        type: str
-        required: true
-      rdma_device:
-        description: Name of the RDMA device of the same function.
-        type: str
-        required: true
-      address:
-        description: IPv4 address of the interface.
-        type: str
-        required: true
-      prefix:
-        description: Prefix length of the subnet, in bits.
-        type: int
-        required: true
-      subnet:
-        description: Subnet of the leg in CIDR form.
-        type: str
-        required: true
-      peer:
-        description: Inventory name of the node at the other end.
-        type: str
-        required: true
-      peer_netdev:
-        description: Name of the interface at the other end.
-        type: str
-        required: true
-      peer_address:
-        description: IPv4 address at the other end.
-        type: str
-        required: true
   head_ports:
     description:
       - C(fabric_ports) of rank 0. Needed when the ranks meet over the fabric (C(rendezvous=fabric) in the profile), on a pair or a switch.

@@ -196,23 +196,19 @@ GRACE = 15  # seconds beyond the longest that a probe can take
 
 def prepare(options, bring_up):
     """The work of the probe; what can fail beforehand fails here, in the foreground."""
-    root = Path(options["sysfs_root"])
-    nics = cabling_nics.read_nics(root, options["ports"])
-    machine, source = cabling_nics.read_machine(root, [nic.netdev for nic in nics])
-    sender = Hello(options["run"], machine, options["node"], "-", 0, 0)
+    found = cabling_nics.read_fabric(Path(options["sysfs_root"]), options["ports"])
+    sender = Hello(options["run"], found.machine, options["node"], "-", 0, 0)
     encode(sender, "00:00:00:00:00:00")
     timing = Timing(options["duration"], options["carrier_timeout"])
-    fixed = {"node": options["node"], "nonce": options["run"], "machine": machine, "machine_source": source}
+    fixed = {"node": options["node"], "nonce": options["run"], "machine": found.machine, "machine_source": found.source}
 
     def work(wanted):
-        ports = observe(nics, sender, timing, bring_up, wanted)
-        for port in ports:
-            port["rdma_device"] = cabling_nics.read_rdma_device(root, port["netdev"])
+        ports = observe(found.nics, sender, timing, bring_up, wanted)
         return {
             **fixed,
             "hostname": socket.gethostname().split(".")[0],
             "addresses": cabling_nics.read_addresses(),
-            "ports": ports,
+            "ports": [{**port, "rdma_device": found.rdma_devices.get(port["netdev"], "")} for port in ports],
         }
 
     return work

@@ -211,7 +211,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import info, rdma, rdma_settings
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.netplan_host import read_links
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.links import read_links
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.sysfs import snapshot
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
 from ansible_collections.gb10.ring.plugins.module_utils.memory.swap import meminfo_kib

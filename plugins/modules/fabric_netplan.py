@@ -65,7 +65,7 @@ options:
       - What to do about other netplan files and NetworkManager profiles that define a port of the fabric, by name, match, set-name,
         bond, bridge, vrf or vlan.
       - V(refuse) names them and changes nothing. V(migrate) takes the ports out of them, or removes them when they hold nothing else,
-        and keeps the originals.
+        and keeps the originals. A port that has its name from such a file (set-name) gets it from O(path) then.
     type: str
     choices: [refuse, migrate]
     default: refuse

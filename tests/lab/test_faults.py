@@ -23,11 +23,6 @@ def staged(node: str) -> int:
     return int(on(node, f"find {ROOT} -name '*.safetensors*' -o -name '*.partial' 2>/dev/null | wc -l"))
 
 
-def messages(output: str) -> int:
-    """How many tasks failed: the harm of one fault is told once."""
-    return len(re.findall(r"^fatal: |^\[ERROR\]: Task failed", output, flags=re.MULTILINE))
-
-
 STAGE = ("--tags", "preflight,checkpoint")
 
 

@@ -33,6 +33,7 @@ network:
     rail1:
       match:
         name: enP2p1s0f0*
+      set-name: enP2p1s0f0np0
       addresses: [192.168.{out1}.1/24]
     enp1s0f1np1:
       addresses: [192.168.{back}.2/24]
@@ -43,6 +44,15 @@ network:
 """
 CX7 = "/etc/netplan/40-cx7.yaml"
 OURS = "/etc/netplan/60-gb10-ring.yaml"
+LINK_FILE = "/run/systemd/network/10-netplan-enP2p1s0f0np0.link"  # what netplan 1.1 makes of our entry
+NAMED = """\
+[Match]
+OriginalName=enP2p1s0f0*
+
+[Link]
+Name=enP2p1s0f0np0
+WakeOnLan=off
+MTUBytes=9000"""
 PORTS = ("enp1s0f0np0", "enP2p1s0f0np0", "enp1s0f1np1", "enP2p1s0f1np1")
 LOOK = "ip -br addr | grep ^en; ip -o link | grep -o ' en[^:@]*\\|mtu [0-9]*'; ip route; md5sum /etc/netplan/*"
 ARMED = (
@@ -104,7 +114,7 @@ def network() -> list[str]:
 
 
 def assert_as_before(before: list[str], since: float, limit: float = 60.0) -> None:
-    """Within ``limit`` seconds of ``since`` every node has its old network, nothing is armed, and neighbours answer on it."""
+    """Within ``limit`` seconds of ``since`` every node has its old network, nothing is armed, and on it answers each node and its neighbour."""
     while True:
         difference = [
             line for line in difflib.unified_diff(before, network(), n=0, lineterm="") if line[1:2] not in "+-@"
@@ -114,7 +124,9 @@ def assert_as_before(before: list[str], since: float, limit: float = 60.0) -> No
             break
         assert time.monotonic() < since + limit, "\n".join([*armed, *difference])
         time.sleep(0.5)
-    assert "1 received" in on("spark1", "ping -c 1 -W 2 -I enp1s0f0np0 192.168.0.2")
+    for number, node in enumerate(NODES):  # a ping that gets no reply fails
+        on(node, f"ping -q -c 3 -i 0.2 -W 2 -I enp1s0f0np0 192.168.{2 * number}.2")
+        subprocess.run(["ping", "-q", "-c", "3", "-i", "0.2", "-W", "2", f"198.18.0.{number + 1}"], check=True)
 
 
 def diffs(output: str) -> dict[str, list[str]]:
@@ -179,7 +191,7 @@ def test_an_old_file_is_named_and_nothing_changes(before):
     for part in (
         f"{CX7}: ethernets.enp1s0f0np0",
         "ethernets.rail1",
-        "match name",
+        "match name enP2p1s0f0*, set-name",
         "vlans.lan7",
         "fabric_foreign: migrate",
     ):
@@ -289,6 +301,8 @@ def test_a_dry_run_says_what_migrating_does_and_the_run_does_it(before):
         assert found.split() == ["4", "0"], on(node, "ip -br addr")
         assert on(node, ARMED) == ""
         assert on(node, f"stat -c %a {OURS}; ls {CX7} /sys/class/net/lan7 2>/dev/null | wc -l").split() == ["600", "0"]
+        # the name that went with the old file is given by ours
+        assert on(node, f"grep -c set-name: {OURS}; cat {LINK_FILE}").split("\n", 1) == ["1", NAMED]
     assert (
         on("spark2", "ls /etc/netplan/")
         == "01-management.yaml\n50-factory.yaml.disabled-by-gb10-ring\n60-gb10-ring.yaml"
@@ -322,6 +336,9 @@ def test_uninstall_brings_files_and_addresses_back(before):
     assert diffs(dry) == diffs(wet)
     on("spark2", "rm /etc/netplan/50-factory.yaml.disabled-by-gb10-ring")
     assert_as_before(before, time.monotonic(), 15)
+    assert on("spark1", f"ls {LINK_FILE} /run/systemd/network/10-netplan-rail1.link 2>/dev/null; true").endswith(
+        "rail1.link"
+    )
     assert recap(change({}, book=book)[1]) == ["0", "0", "0"]
     assert (
         on("spark1", "ls -A /var/lib/gb10-ring/network-before /var/lib/gb10-ring/network-rollback 2>/dev/null | wc -l")
@@ -330,7 +347,8 @@ def test_uninstall_brings_files_and_addresses_back(before):
 
 
 def test_ports_of_network_manager_stay_with_it(before):
-    """As on DGX OS: NetworkManager has the ports, one by a profile that somebody made, the others by those that it makes up."""
+    """As on DGX OS: NetworkManager has the ports, one by a profile that somebody made, one by a netplan file that also names it,
+    the others by those that it makes up."""
     profile = "/etc/NetworkManager/system-connections/cx7.nmconnection"
     text = "[connection]\nid=cx7\ntype=ethernet\ninterface-name=enp1s0f0np0\n\n[ipv4]\nmethod=manual\naddress1=192.168.0.1/24\n"
     on(
@@ -338,7 +356,9 @@ def test_ports_of_network_manager_stay_with_it(before):
         f"rm {CX7}; netplan apply 2>/dev/null; DEBIAN_FRONTEND=noninteractive apt-get -q -y --no-install-recommends install network-manager 2>&1",
     )
     on("spark1", f"umask 077; printf '{text}' >{profile}; nmcli connection reload; nmcli -w 10 connection up cx7")
-    digest = on("spark1", f"md5sum {profile}")
+    names = "{match: {name: enP2p1s0f0*}, set-name: enP2p1s0f0np0, renderer: NetworkManager}"
+    on("spark1", f"umask 077; echo 'network: {{ethernets: {{rail1: {names}}}}}' >{CX7}; netplan apply 2>/dev/null")
+    digest = on("spark1", f"md5sum {profile} {CX7}")
     code, output = change({})
     assert code != 0
     assert f"{profile}: connection defines enp1s0f0np0 (NetworkManager profile, by name)" in output
@@ -346,12 +366,13 @@ def test_ports_of_network_manager_stay_with_it(before):
     assert code == 0, output
     rows = on("spark1", "nmcli -t -f DEVICE,STATE,CONNECTION device").splitlines()
     assert {f"{port}:connected:netplan-{port}" for port in PORTS} <= set(rows)
+    assert on("spark1", f"cat {LINK_FILE}") == NAMED
     assert on(
         "spark1", "ip -br -4 addr | grep -c ' 198.19.'; ip -br addr | grep -c '192.168\\|en.*fe80' || true"
     ).split() == ["4", "0"]
     assert recap(change({"fabric_foreign": "migrate"})[1]) == ["0", "0", "0"]
     code, output = change({}, book="playbooks/uninstall.yml")
     assert code == 0, output
-    assert on("spark1", f"md5sum {profile}") == digest
+    assert on("spark1", f"md5sum {profile} {CX7}") == digest
     assert "enp1s0f0np0:connected:cx7" in on("spark1", "nmcli -t -f DEVICE,STATE,CONNECTION device")
     assert "192.168.0.1/24" in on("spark1", "ip -br addr show enp1s0f0np0")

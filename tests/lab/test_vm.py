@@ -130,7 +130,10 @@ def full_pings(*others: str) -> None:
 
 @pytest.fixture(scope="module")
 def factory() -> None:
-    """An old netplan file that finds the fabric's ports by their MAC addresses and names them, active on both machines."""
+    """An old netplan file that finds the fabric's ports by their MAC addresses, active on both machines.
+
+    Nothing else names them: the lab's own .link files go, without which udev would call them after their PCI slots.
+    """
     scripts = []
     for number in (1, 2):
         ports = "".join(
@@ -138,7 +141,7 @@ def factory() -> None:
             for rail, netdev in enumerate(RAILS)
         )
         scripts.append(
-            f"umask 077; cat >{FACTORY} <<'X'\nnetwork:\n  version: 2\n  ethernets:\n{ports}X\nnetplan apply"
+            f"rm /etc/systemd/network/70-gb10-lab-*.link; umask 077; cat >{FACTORY} <<'X'\nnetwork:\n  version: 2\n  ethernets:\n{ports}X\nnetplan apply"
         )
     on_all(*scripts)
 
@@ -236,11 +239,16 @@ def test_swap_and_settings_are_real() -> None:
 
 
 def test_all_of_it_survives_a_restart_and_a_second_run_changes_nothing(fabric: str) -> None:
+    """The ports' names as well, which only the migrated file gave."""
     before = on_all("cat /proc/sys/kernel/random/boot_id; systemctl reboot")
     limit = time.monotonic() + REBOOT_SECONDS
     for machine, old in zip(MACHINES, before, strict=True):
         await_boot(machine, old, limit)
     assert on_all(SWAP_AND_SWAPPINESS) == ["10"] * 2
+    for netdev in RAILS:
+        for said in on_all(f"udevadm info /sys/class/net/{netdev}"):
+            assert f"ID_NET_LINK_FILE=/run/systemd/network/10-netplan-{netdev}.link" in said
+            assert re.search(r"ID_NET_NAME_PATH=enp0s\d+$", said, re.MULTILINE)  # what it would be called without
     for said in on_all("rdma -j link show"):
         links = {link["netdev"]: (link["ifname"], link["state"]) for link in json.loads(said)}
         assert links == {netdev: (device, "ACTIVE") for netdev, device in RAILS.items()}

@@ -13,6 +13,7 @@ from ..plan import Change, Plan
 from ..report.checks import Check
 from . import before, netplan, netplan_yaml, objections
 from .foreign import Claim, Netdev, claims, effective, profile_claims
+from .naming import namings
 from .netplan import FILE_MODE, LinkState, Managers, Refusal, drift, wanted_state
 from .ports import Port
 
@@ -43,7 +44,7 @@ class Machine:
 
     files: texts of netplan files and NetworkManager profiles by path; stats: their mode, owner and group. links: all interfaces, as
     guard.look() gives them. management: interfaces that carry the way to this machine. serving: what a change would harm.
-    originals: texts of the copies that before.py keeps, by path.
+    originals: texts of the copies that before.py keeps, by path. link_files: what netplan generated for udev, by path.
     """
 
     files: Mapping[str, str]
@@ -54,6 +55,7 @@ class Machine:
     management: tuple[str, ...] = ()
     serving: tuple[str, ...] = ()
     originals: Mapping[str, str] = field(default_factory=dict)
+    link_files: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def record(self) -> str | None:
@@ -124,7 +126,8 @@ def _plan_present(wish: Wish, machine: Machine, judge: Judge) -> NetworkPlan:
     known = before.load(machine.record)
     old = netplan.own_ports(netplan_yaml.parse(machine.files.get(wish.path, "")) or {})
     renderers = netplan.choose_renderers(wish.ports, machine.managers, _renderers(old), wish.renderer)
-    text = netplan.render(wish.ports, wish.mtu, renderers)
+    names = namings(dict.fromkeys([*renderers, *old]), machine.link_files, old, machine.netdevs)
+    text = netplan.render(wish.ports, wish.mtu, {**_renderers(old), **renderers}, names)
 
     draft = _Draft({**machine.netplan_files(), wish.path: text})
     found = _claims(wish, machine)
@@ -132,9 +135,9 @@ def _plan_present(wish: Wish, machine: Machine, judge: Judge) -> NetworkPlan:
         _take_out([claim for claim in found if not claim.blocked], machine, draft)
     broken = _sift(wish, machine, draft, judge)
     own = _own_changes(wish.path, text, machine)
-    released = {
-        name: before.released(known, name, machine.links.get(name), old[name]) for name in old if name not in renderers
-    }
+    left = [name for name in old if name not in renderers]
+    # Not as recorded: what gave them the addresses of then is migrated.
+    released = {name: before.released(before.Known(), name, machine.links.get(name), old[name]) for name in left}
     wanted = {port.netdev: wanted_state(port, wish.mtu) for port in wish.ports}
     links = (
         *drift(wanted, machine.links, "interface differs"),

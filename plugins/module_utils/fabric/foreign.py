@@ -23,7 +23,7 @@ Network = Mapping[str, Any]  # a parsed netplan file, all scalars as text
 
 @dataclass(frozen=True)
 class Netdev:
-    """An interface of this machine. macs: its addresses, lower case."""
+    """An interface of this machine. macs: its addresses, lower case, also the permanent one that a bond hides."""
 
     name: str
     macs: tuple[str, ...] = ()
@@ -144,6 +144,11 @@ def _matches(name: str, body: Mapping[str, Any], netdev: Netdev) -> bool:
     if not isinstance(match, Mapping):
         return True  # an empty match is for every interface
     return all(_property(key, value, netdev) for key, value in match.items())
+
+
+def fits(match: Mapping[str, Any], netdev: Netdev) -> bool:
+    """Whether a match holds for an interface that its definition has renamed: its name of before is not known any more."""
+    return all(_property(key, value, netdev) for key, value in match.items() if key != "name")
 
 
 def _property(key: str, value: Any, netdev: Netdev) -> bool:

@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The kernel's view of network interfaces, from the output of ``ip -j addr``."""
+"""The kernel's view of network interfaces, as ``ip -j addr`` prints it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,22 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from ..host import HostError, run
+
 
 @dataclass(frozen=True)
 class Link:
-    """One interface. mtu in bytes; up: set up by the administrator; carrier: the other end is up too; ipv4: in CIDR form."""
+    """One interface. mtu in bytes; up: set up by the administrator; carrier: the other end is up too; ipv4: in CIDR form.
+
+    permanent_mac: where it differs from the address in use, as in a bond.
+    """
 
     name: str
     mtu: int
     up: bool
     carrier: bool
     ipv4: tuple[str, ...]
+    permanent_mac: str = ""
 
     def describe(self) -> str:
         state = "no carrier" if self.up and not self.carrier else "down"
@@ -28,6 +34,15 @@ class Link:
 
     def addresses(self) -> str:
         return ", ".join(self.ipv4) if self.ipv4 else "no IPv4 address"
+
+
+def read_links() -> dict[str, Link]:
+    """All interfaces of this machine. Raises HostError."""
+    said = run(["ip", "-j", "addr"])
+    try:
+        return parse_links(said.stdout)
+    except ValueError as error:
+        raise HostError(f"ip -j addr: not the JSON that was expected: {error}") from error
 
 
 def parse_links(text: str) -> dict[str, Link]:
@@ -47,4 +62,5 @@ def _link(entry: Mapping[str, Any]) -> Link:
             for address in entry.get("addr_info", [])
             if address.get("family") == "inet"
         ),
+        permanent_mac=entry.get("permaddr", ""),
     )

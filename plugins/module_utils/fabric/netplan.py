@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,7 +24,7 @@ _HEADER = "# managed by gb10.ring: written from the topology file, changes made 
 # IPv6 stays off, so that RoCE v2 GIDs are those of the IPv4 addresses. optional: a port without a cable must not delay the boot.
 _PORT = """\
     {netdev}:
-{renderer}      addresses:
+{naming}{renderer}      addresses:
         - {cidr}
       mtu: {mtu}
       dhcp4: false
@@ -32,24 +33,52 @@ _PORT = """\
       link-local: []
       optional: true
 """
+# A port that is not in the plan any more and has its name from here; nothing else is said of it, others may use it.
+_NAMED = """\
+    {netdev}:
+{naming}{renderer}      link-local: []
+      optional: true
+"""
 # "link-local: []" becomes ipv6.method=ignore, which leaves the kernel's link-local address (netplan 1.1)
 _NM = (
     f"      renderer: {NETWORK_MANAGER}\n      networkmanager:\n        passthrough:\n          ipv6.method: disabled\n"
 )
+_NM_NO_ADDRESS = "          ipv4.method: disabled\n"  # netplan 1.1 makes it link-local otherwise
 _RENDERERS = {"": "", NETWORKD: f"      renderer: {NETWORKD}\n", NETWORK_MANAGER: _NM}
 _COMPLAINT = re.compile(r"(?P<path>/\S*/netplan/[^/:]+\.yaml):(?:(?P<line>\d+):\d+:)? (?P<what>.+)")
 
 LinkState = Mapping[str, Any]  # as guard.parse_look() gives it
 
 
-def render(ports: Sequence[Port], mtu: int, renderers: Mapping[str, str] | None = None) -> str:
-    """The file's text; the same ports give the same bytes. renderers: by netdev; without one netplan's default stands."""
-    known = renderers or {}
-    entries = [
-        _PORT.format(netdev=port.netdev, cidr=port.cidr, mtu=mtu, renderer=_RENDERERS[known.get(port.netdev, "")])
-        for port in ports
-    ]
+def render(
+    ports: Sequence[Port],
+    mtu: int,
+    renderers: Mapping[str, str] | None = None,
+    namings: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
+    """The file's text; the same ports give the same bytes.
+
+    renderers: by netdev; without one netplan's default stands. namings: what interfaces are recognised by that get their name
+    here, those that left the plan among them; netplan writes udev's .link file for it whatever the renderer.
+    """
+    known, names = renderers or {}, namings or {}
+    planned = {port.netdev: port for port in ports}
+    entries = []
+    for netdev in dict.fromkeys([*planned, *names]):
+        renderer, naming = _RENDERERS[known.get(netdev, "")], _naming(netdev, names.get(netdev, {}))
+        if netdev in planned:
+            cidr = planned[netdev].cidr
+            entries.append(_PORT.format(netdev=netdev, cidr=cidr, mtu=mtu, renderer=renderer, naming=naming))
+        else:
+            renderer += _NM_NO_ADDRESS if renderer == _NM else ""
+            entries.append(_NAMED.format(netdev=netdev, renderer=renderer, naming=naming))
     return f"{_HEADER}network:\n  version: 2\n  ethernets:\n{''.join(entries)}"
+
+
+def _naming(netdev: str, match: Mapping[str, Any]) -> str:
+    """JSON's texts and lists are YAML's too."""
+    lines = [f"        {key}: {json.dumps(value)}\n" for key, value in match.items()]
+    return f"      match:\n{''.join(lines)}      set-name: {netdev}\n" if lines else ""
 
 
 @dataclass(frozen=True)

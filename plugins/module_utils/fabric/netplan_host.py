@@ -15,7 +15,7 @@ from ..host import HostError, run, write_text
 from . import before, guard, netplan_yaml
 from .change import Machine
 from .foreign import Netdev
-from .links import Link, parse_links
+from .links import Link, read_links
 from .netplan import FILE_MODE, Managers, Refusal, explain_refusal
 from .objections import ENGINE_UNIT, queue_pairs
 
@@ -25,16 +25,8 @@ PROFILE_DIRECTORIES = (
     "run/NetworkManager/system-connections",
     "usr/lib/NetworkManager/system-connections",
 )
+LINK_FILES = "run/systemd/network"
 GENERATE_TIMEOUT = 60.0  # seconds
-
-
-def read_links() -> dict[str, Link]:
-    """All interfaces of this machine."""
-    said = run(["ip", "-j", "addr"])
-    try:
-        return parse_links(said.stdout)
-    except ValueError as error:
-        raise HostError(f"ip -j addr: not the JSON that was expected: {error}") from error
 
 
 def locate(name: str) -> str:
@@ -53,13 +45,16 @@ def read_machine(root: Path, management: str) -> Machine:
     paths += [path for directory in PROFILE_DIRECTORIES for path in _profiles(root / directory)]
     originals = [path for path in (root / before.FOLDER.lstrip("/")).rglob("*") if path.is_file()]
     stats = {path: path.stat() for path in paths}
-    links = _look()
+    found = read_links()
+    links = _look(found)
+    link_files = sorted((root / LINK_FILES).glob("*-netplan-*.link"))
     return Machine(
         files={_name(root, path): _read(path) for path in paths},
         stats={_name(root, path): (stat.st_mode & 0o7777, stat.st_uid, stat.st_gid) for path, stat in stats.items()},
         originals={_name(root, path): _read(path) for path in originals},
+        link_files={_name(root, path): _read(path) for path in link_files},
         links=links,
-        netdevs=tuple(_netdev(name) for name in links),
+        netdevs=tuple(_netdev(found[name]) for name in links),
         managers=Managers(_network_manager_states(), _networkd_states()),
         management=_management(management, links),
         serving=(*_engine(), *queue_pairs(_answer(["rdma", "-j", "resource", "show", "qp"]))),
@@ -83,21 +78,22 @@ def _read(path: Path) -> str:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
-def _look() -> dict[str, dict[str, Any]]:
+def _look(names: Iterable[str]) -> dict[str, dict[str, Any]]:
     try:
-        return guard.look(read_links())
+        return guard.look(names)
     except ValueError as error:
         raise HostError(f"ip -j addr: not the JSON that was expected: {error}") from error
 
 
-def _netdev(name: str) -> Netdev:
-    folder = Path("/sys/class/net") / name
+def _netdev(link: Link) -> Netdev:
+    folder = Path("/sys/class/net") / link.name
     try:
         mac = (folder / "address").read_text(encoding="ascii").strip().lower()
     except OSError:
         mac = ""
+    macs = tuple(each for each in (mac, link.permanent_mac.lower()) if each)
     driver = folder / "device/driver"
-    return Netdev(name, (mac,) if mac else (), driver.resolve().name if driver.exists() else "")
+    return Netdev(link.name, macs, driver.resolve().name if driver.exists() else "")
 
 
 def _answer(argv: list[str]) -> str:

@@ -16,8 +16,7 @@ from ..host import HostError, run
 from .checks import Ping, can_ping, parse_ping, ping_argv, settled
 from .info import Function, functions
 from .ladder import Route, Seen, parse_devinfo, parse_route
-from .links import Link
-from .netplan_host import read_links
+from .links import Link, read_links
 from .ports import Port
 from .rdma import Port as Planned
 from .sysfs import snapshot

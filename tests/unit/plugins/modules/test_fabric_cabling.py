@@ -9,7 +9,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import cabling_job, cabling_nics
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.cabling_nics import Nic
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.cabling_nics import Fabric, Nic
 from ansible_collections.gb10.ring.plugins.modules import fabric_cabling
 
 ROWS = [{"netdev": "e0", "port": 0, "rail": 0, "heard": []}]
@@ -26,8 +26,8 @@ def machine(monkeypatch, tmp_path):
         return [dict(row) for row in ROWS]
 
     monkeypatch.setattr(fabric_cabling, "observe", observe)
-    monkeypatch.setattr(cabling_nics, "read_nics", lambda root, ports: (Nic(0, 0, "e0"),))
-    monkeypatch.setattr(cabling_nics, "read_machine", lambda root, names: ("guid1", "sys_image_guid"))
+    fabric = Fabric((Nic(0, 0, "e0"),), "guid1", "sys_image_guid", {"e0": "roce0"})
+    monkeypatch.setattr(cabling_nics, "read_fabric", lambda root, ports: fabric)
     monkeypatch.setattr(cabling_nics, "read_addresses", lambda: {"enP7s7": ["192.0.2.11/24"]})
     monkeypatch.setattr(cabling_job, "start", lambda run, work: calls.append({"run": run, "work": work}))
     return calls
@@ -43,7 +43,7 @@ def test_the_whole_probe(machine, capsys):
     code, result = run(capsys)
     assert code == 0
     assert (result["node"], result["nonce"], result["machine"], result["changed"]) == ("spark1", "abc1", "guid1", False)
-    assert result["ports"] == [{**ROWS[0], "rdma_device": ""}]
+    assert result["ports"] == [{**ROWS[0], "rdma_device": "roce0"}]
     assert result["addresses"] == {"enP7s7": ["192.0.2.11/24"]}
     assert machine[0]["bring_up"]
     assert machine[0]["wanted"]

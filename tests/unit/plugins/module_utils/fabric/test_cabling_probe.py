@@ -96,7 +96,8 @@ class FakeWire:
     """Hears what is put into it; carrier from a time on."""
 
     def __init__(self, clock: Any, carrier_from: float = 0, mac: str = "02:00:00:00:00:01") -> None:
-        self.mac, self.sent, self.clock, self.carrier_from = mac, [], clock, carrier_from  # type: ignore[var-annotated]
+        self.mac, self.clock, self.carrier_from = mac, clock, carrier_from
+        self.sent: list[bytes] = []
         self.incoming: list[Received] = []
 
     def fileno(self) -> int:

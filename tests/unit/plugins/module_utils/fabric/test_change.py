@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.fabric import before
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import before, netplan, netplan_yaml
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.change import Machine, Wish, plan_change
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.foreign import Netdev
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.netplan import Managers, Refusal, render
@@ -23,6 +23,7 @@ CX7 = "/etc/netplan/40-cx7.yaml"
 KEYFILE = "/etc/NetworkManager/system-connections/cx7.nmconnection"
 PORT_LIST = parse_ports(PORTS[:2], 9000)
 FIRST, SECOND = (port.netdev for port in PORT_LIST)
+MAC = "4c:bb:47:01:00:00"
 TEXT = render(PORT_LIST, 9000)
 FRESH = {FIRST: state(up=False, carrier=False, mtu=1500), SECOND: state(up=False, carrier=False, mtu=1500)}
 DONE = {port.netdev: state(port.cidr) for port in PORT_LIST}
@@ -36,7 +37,7 @@ def machine(files=None, links=None, **others) -> Machine:
         files=held,
         stats={path: (0o600, 0, 0) for path in held},
         links=FRESH if links is None else links,
-        netdevs=tuple(Netdev(name) for name in (FIRST, SECOND, "enP7s7")),
+        netdevs=(Netdev(FIRST, (MAC,)), Netdev(SECOND), Netdev("enP7s7")),
         **others,
     )
 
@@ -204,6 +205,49 @@ def test_a_port_of_an_earlier_plan_is_released():
         (SECOND, "no longer part of the fabric"),
     ]
     assert (planned.wanted[SECOND]["addresses"], planned.wanted[SECOND]["mtu"]) == ([], 1500)
+
+
+def test_a_released_port_does_not_wait_for_addresses_that_were_migrated():
+    """Nothing gives them any more, so that a change that waited for them would be undone."""
+    old = machine({CX7: OLD}, {**FRESH, FIRST: state("192.168.0.1/24", mtu=1500)})
+    new = after(plan_change(replace(WISH, migrate=True), old, accept), old)
+    planned = plan_change(replace(WISH, ports=PORT_LIST[1:]), new, accept)
+    assert (planned.wanted[FIRST]["addresses"], planned.wanted[FIRST]["mtu"]) == ([], 1500)
+
+
+NAMING = f"""\
+network:
+  ethernets:
+    cx7: {{match: {{macaddress: "{MAC}"}}, set-name: {FIRST}, addresses: [192.168.0.1/24]}}
+"""
+LINK_FILE = f"[Match]\nPermanentMACAddress={MAC}\n\n[Link]\nName={FIRST}\n"
+NAMED = render(PORT_LIST, 9000, namings={FIRST: {"macaddress": MAC}})
+
+
+@pytest.mark.parametrize("quarantine", [False, True])
+def test_a_name_that_goes_with_a_foreign_file_is_given_by_ours(quarantine):
+    """Also when netplan does not accept the file any more: what it generated before names the port until the next boot."""
+    wish, judge = replace(WISH, migrate=True, quarantine=quarantine), tabs(CX7) if quarantine else accept
+    old = machine(
+        {CX7: "a" if quarantine else NAMING}, link_files={"/run/systemd/network/10-netplan-cx7.link": LINK_FILE}
+    )
+    planned = plan_change(wish, old, judge)
+    assert bad(planned) == []
+    assert (written(planned)[CX7], written(planned)[OURS]) == (None, NAMED)
+    new = after(planned, old)
+    for link_files in ({}, {"/run/systemd/network/10-netplan-ours.link": LINK_FILE}):
+        assert not plan_change(wish, replace(new, link_files=link_files), judge).plan.changed
+
+
+def test_a_port_that_leaves_the_plan_keeps_its_name():
+    old = machine({OURS: NAMED}, DONE)
+    wish = replace(WISH, ports=PORT_LIST[1:])
+    planned = plan_change(wish, old, accept)
+    entries = netplan.own_ports(netplan_yaml.parse(written(planned)[OURS]))
+    assert list(entries) == [SECOND, FIRST]
+    assert (entries[FIRST]["set-name"], "addresses" in entries[FIRST]) == (FIRST, False)
+    assert (planned.wanted[FIRST]["addresses"], planned.wanted[FIRST]["mtu"]) == ([], 1500)
+    assert not plan_change(wish, after(planned, old, {**DONE, FIRST: state(mtu=1500)}), accept).plan.changed
 
 
 ABSENT = replace(WISH, present=False)

@@ -63,6 +63,23 @@ def test_golden_text():
     assert render(TWO, 9000, {SECOND: "NetworkManager"}) == GOLDEN
 
 
+@pytest.mark.parametrize("renderer", ["", "networkd", "NetworkManager"])
+def test_ports_that_are_named_here(renderer):
+    """One by its MAC address, and one that is not in the plan any more by two properties."""
+    namings = {FIRST: {"macaddress": "4c:bb:47:01:00:00"}, SECOND: {"name": "eth*", "driver": ["mlx5_core", "a b"]}}
+    content = yaml.safe_load(render(TWO[:1], 9000, dict.fromkeys((FIRST, SECOND), renderer), namings))
+    entries = content["network"]["ethernets"]
+    assert {name: (entry["match"], entry["set-name"]) for name, entry in entries.items()} == {
+        name: (match, name) for name, match in namings.items()
+    }
+    assert [entry.get("renderer", "") for entry in entries.values()] == [renderer, renderer]
+    assert entries[FIRST]["addresses"] == [TWO[0].cidr]
+    left = {"match": namings[SECOND], "set-name": SECOND, "link-local": [], "optional": True}
+    assert {key: value for key, value in entries[SECOND].items() if key not in ("renderer", "networkmanager")} == left
+    off = {"ipv6.method": "disabled", "ipv4.method": "disabled"}
+    assert entries[SECOND].get("networkmanager") == ({"passthrough": off} if renderer == "NetworkManager" else None)
+
+
 def test_text_is_yaml_of_every_port():
     content = yaml.safe_load(render(ALL, 1500, dict.fromkeys([port.netdev for port in ALL], "networkd")))
     assert list(content["network"]) == ["version", "ethernets"]

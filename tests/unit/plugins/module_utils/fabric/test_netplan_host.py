@@ -60,6 +60,8 @@ def test_files_of_all_folders_are_read(commands, root):
         "usr/lib/netplan/generate": b"not a configuration\n",
         "etc/NetworkManager/system-connections/cx7.nmconnection": b"c\n",
         "run/NetworkManager/system-connections/netplan-enp1s0f0np0.nmconnection": b"generated\n",
+        "run/systemd/network/10-netplan-cx7.link": b"[Link]\n",
+        "run/systemd/network/10-netplan-cx7.network": b"[Network]\n",
         f"{before.FOLDER.lstrip('/')}/record.json": b"{}\n",
         f"{before.FOLDER.lstrip('/')}/etc/netplan/40-cx7.yaml": b"d\n",
     }
@@ -71,11 +73,17 @@ def test_files_of_all_folders_are_read(commands, root):
     assert found.netplan_files() == {"/etc/netplan/01-management.yaml": "a\n", "/run/netplan/02-x.yaml": "b \udcff\n"}
     assert list(found.profiles()) == ["/etc/NetworkManager/system-connections/cx7.nmconnection"]
     assert found.stats["/etc/netplan/01-management.yaml"][0] == 0o640
+    assert found.link_files == {"/run/systemd/network/10-netplan-cx7.link": "[Link]\n"}
     assert found.record == "{}\n"
     assert found.originals[before.copy_path("/etc/netplan/40-cx7.yaml")] == "d\n"
     assert list(found.links) == ["enp1s0f0np0", "enP7s7"]
     assert [netdev.name for netdev in found.netdevs] == ["enp1s0f0np0", "enP7s7"]
     assert (found.management, found.serving) == (("enP7s7",), ())
+
+
+def test_the_permanent_address_of_a_bonded_port(commands, root):
+    commands.links({**link("enp1s0f0np0"), "permaddr": "4C:BB:47:01:00:00"})
+    assert netplan_host.read_machine(root, "enP7s7").netdevs[0].macs[-1:] == ("4c:bb:47:01:00:00",)
 
 
 def test_who_manages_and_who_serves(commands, root):

@@ -153,4 +153,5 @@ def test_own_netdevs_are_those_of_the_file_that_we_write():
         for rail, name in enumerate(names)
     ]
     assert own_netdevs(render(ports, 9000)) == set(names)
+    assert own_netdevs(render(ports, 9000, namings={names[1]: {"macaddress": "4c:bb:47:01:00:00"}})) == set(names)
     assert own_netdevs("") == frozenset()
