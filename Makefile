@@ -9,13 +9,13 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
 SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
-PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report plan.py host.py)
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py plan.py host.py)
 export PATH := $(BIN):$(PATH)
 
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full fabric-test engine-test molecule shapes bench-stage \
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test molecule shapes bench-stage engram \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults staging fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity lab-test faults staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -82,6 +82,21 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
+engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --nodes 4; \
+	$(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
+	$(TEST_LAB) exec -- pytest -q --durations=5 tests/lab/test_engram_matrix.py
+
+host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot, and the way back byte for byte
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_host.py
+
+guard-test: lab-base ## The memory guard as a service: a prefill, runaways that stop the group, the way back, nothing left of it
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_guard.py
+
+engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, a flipped bit, the NVFP4 layout (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engram.py; \
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_config.py
+
 fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe changes, the ladder, the cables
 	trap '$(TEST_LAB) down' EXIT; \
 	for subject in plan safety ladder cabling; do \
@@ -106,10 +121,10 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm
 
-test-vm: vm-deps ## Two virtual machines with a kernel of their own: matching by MAC, soft RoCE, swap, a restart (x86-64 only)
-	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm.py
+test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
+	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full engine-test test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full engram-full engine-test test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout
