@@ -289,6 +289,8 @@ class Supervisor:
     def _hear_incident(self, node: str, rank: Rank) -> None:
         """Another name for what this node has seen too, or something that it could not see, since its own rank did not run."""
         name = self.renamed.get(rank.incident, rank.incident)
+        if name == self.incident.get("id"):
+            return
         news = self.me.state not in group.ALIVE and name > self.incident.get("id", "")
         if not self._joined(name) and not news:
             return
