@@ -21,10 +21,7 @@ TABLE: tuple[Signature, ...] = (*NODE_TABLE, *GROUP_TABLE)
 LAST_LINES = 20
 TEXT_LIMIT = 300
 # systemd's own lines of a start, with the description that the engine's unit has.
-_STARTS = (
-    re.compile(r"^Starting .*Inference engine .*\(gb10\.ring\)"),
-    re.compile(r"^Started .*Inference engine .*\(gb10\.ring\)"),
-)
+_STARTS = tuple(re.compile(rf"(?:^|: ){verb} .*Inference engine .*\(gb10\.ring\)") for verb in ("Starting", "Started"))
 
 
 class Finding(NamedTuple):

@@ -51,7 +51,9 @@ RuntimeDirectoryPreserve=yes
 CapabilityBoundingSet=
 NoNewPrivileges=true
 ProtectSystem=strict
-ReadWritePaths=/run -{state}
+ReadWritePaths=/run
+StateDirectory=gb10-ring/incidents
+StateDirectoryMode=0700
 ProtectHome=true
 PrivateTmp=true
 PrivateDevices=true
@@ -128,7 +130,6 @@ def files(limits: Limits, places: Places, program: Mapping[str, str], python: st
         settings=places.settings,
         alive_s=round(2 * one_look + 30),
         runtime=places.status.split("/")[-2],
-        state=places.state,
     )
     texts = {**{places.program(name): text for name, text in program.items()}, places.unit: unit}
     settings = {

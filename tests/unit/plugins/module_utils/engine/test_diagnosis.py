@@ -22,6 +22,7 @@ LOGS = Path(__file__).parents[3] / "fixtures" / "engine" / "logs"
 HEALTHY = sorted((LOGS / "healthy").glob("*.log"))
 IDS = [signature.id for signature in TABLE]
 START = "Starting gb10-ring-engine.service - Inference engine lab, rank 1 of 3 (gb10.ring)..."
+STAMP = "2026-11-30T05:12:01+00:00 spark2 systemd[1]: "
 STARTED = START.replace("Starting", "Started")
 
 
@@ -105,6 +106,7 @@ def test_an_unknown_failure_shows_the_last_lines_of_every_rank():
         (["a", START, "gid", STARTED, "b"], [START, "gid", STARTED, "b"]),
         ([START, STARTED, "a", START, STARTED, "b"], [START, STARTED, "b"]),
         (["a", STARTED, "b", STARTED, "c"], [STARTED, "c"]),
+        (["a", f"{STAMP}{START}", "b"], [f"{STAMP}{START}", "b"]),
     ],
 )
 def test_the_last_run(tail, run):
