@@ -114,25 +114,23 @@ def test_limits_that_are_wrong(tmp_path, systemd, capsys, limits, said):
     assert not systemd.calls
 
 
+AGAIN = "2 within 21600 s, the last 5 s ago, it is starting; incident i1: spark2: no memory"
+
+
 @pytest.mark.parametrize(
-    ("phase", "ages", "expected"),
+    ("wrote", "expected"),
     [
-        ("armed", [], (True, None)),
-        ("armed", [100], (True, "1 within 21600 s, the last 100 s ago; incident i1: spark2: no memory")),
-        (
-            "starting",
-            [5, 90],
-            True,
-            "2 within 21600 s, the last 5 s ago, it is starting; incident i1: spark2: no memory",
-        ),
-        ("armed", [30000], (True, None)),
-        ("gave-up", [5], (False, None)),
+        (("armed", []), (True, None)),
+        (("armed", [100]), (True, "1 within 21600 s, the last 100 s ago; incident i1: spark2: no memory")),
+        (("starting", [5, 90]), (True, AGAIN)),
+        (("armed", [30000]), (True, None)),
+        (("gave-up", [5]), (False, None)),
     ],
 )
-def test_what_it_did_is_told(tmp_path, systemd, capsys, phase, ages, expected):
+def test_what_it_did_is_told(tmp_path, systemd, capsys, wrote, expected):
     call(tmp_path, capsys)
-    systemd.state = State(phase, why="failed 3 times")
-    systemd.say(ages=ages, reported="i1", cause="spark2: no memory")
+    systemd.state = State(wrote[0], why="failed 3 times")
+    systemd.say(ages=wrote[1], reported="i1", cause="spark2: no memory")
     found = only(call(tmp_path, capsys))
     assert (found["engine.watchdog"]["ok"], (found.get("engine.relaunched") or {}).get("found")) == expected
     if not expected[0]:
