@@ -88,7 +88,8 @@ class Call:
         seen = own_service_host.settled(
             self.places.service(), lambda status: not unheard(status, peers), self.wait if self.found.active else 0.0
         )
-        check = group_check(self.wanted.node, self.found, self.digest, seen, peers, now)
+        seen["stale"] = now - float(seen.get("at", float("-inf"))) > FRESH_S
+        check = group_check(self.wanted.node, self.found, self.digest, seen, unheard(seen, peers))
         return {**shown, "checks": [check.to_dict()], "incident": seen.get("incident") or {}}
 
 
@@ -113,17 +114,15 @@ def unheard(status: Mapping[str, Any], peers: list[str]) -> list[str]:
     return [name for name in peers if (ranks.get(name) or {}).get("state", "unknown") == "unknown"]
 
 
-def group_check(node: str, found: Found, digest: str, status: Mapping[str, Any], peers: list[str], now: float) -> Check:
+def group_check(node: str, found: Found, digest: str, status: Mapping[str, Any], silent: list[str]) -> Check:
     """Whether this node's supervisor runs from the wanted files and hears the others."""
-    silent = unheard(status, peers)
-    age = now - float(status.get("at", float("-inf")))
     problem = (
         f"{UNIT} does not run"
         if not found.active
         else "it runs from other files than the wanted ones"
         if found.digest != digest
-        else f"its status is {age:.0f} s old"
-        if age > FRESH_S
+        else "it has not said anything for a while"
+        if status.get("stale")
         else f"it does not hear {', '.join(silent)}"
         if silent
         else ""
