@@ -80,6 +80,18 @@ described:
   returned: success
   type: str
   sample: lab, configuration 5f0c3a9be2d14477, which passed at 2026-11-30 06:12:45 UTC
+url:
+  description: Base URL of the API with the kept configuration, empty when there is none.
+  returned: success
+  type: str
+served_model_name:
+  description: Name of the model in the API with the kept configuration, empty when there is none.
+  returned: success
+  type: str
+ready_timeout_s:
+  description: How long the group may take with it until it serves, in seconds.
+  returned: success
+  type: int
 problem:
   description: Why the node cannot go back to it, empty when it can.
   returned: success
@@ -111,7 +123,8 @@ def restore(options, before):
     """The same. Nothing is changed when the node cannot go back."""
     if before is None or passed.problem(before, Path(before.model).is_dir()):
         return Plan(), before, None
-    files = machine.held(before.files, render.OWNED, options["etc_root"])
+    texts = {place: text for place, text in before.files.items() if place in render.OWNED}
+    files = machine.held(texts, render.OWNED, options["etc_root"])
     return passed.plan_restore(files), before, lambda: machine.apply_files(files, before.renderer != "podman")
 
 
@@ -157,6 +170,7 @@ def main() -> None:
         hash=kept.hash if kept else "",
         group=dict(kept.group) if kept else {},
         described=kept.text() if kept else "",
+        **passed.readiness(kept),
         problem=passed.problem(kept, bool(kept) and Path(kept.model).is_dir()),
     )
 

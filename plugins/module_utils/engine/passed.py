@@ -95,6 +95,17 @@ def plan_restore(files: Mapping[str, tuple[str | None, str | None]]) -> Plan:
     return Plan(tuple(changes))
 
 
+def readiness(passed: Passed | None) -> dict[str, Any]:
+    """How to see that the group serves with it."""
+    record = passed.record if passed else {}
+    limits = record.get("readiness")
+    return {
+        "url": str(record.get("url", "")),
+        "served_model_name": str(record.get("served_model_name", "")),
+        "ready_timeout_s": int(limits.get("timeout_s", 0)) if isinstance(limits, Mapping) else 0,
+    }
+
+
 def problem(passed: Passed | None, staged: bool) -> str:
     """Why the node cannot go back to it; empty when it can. staged: whether its revision is still there."""
     if passed is None:
@@ -102,3 +113,32 @@ def problem(passed: Passed | None, staged: bool) -> str:
     if not staged:
         return f"{passed.model} is not staged any more, which {passed.text()} serves"
     return ""
+
+
+def way_back(
+    results: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str], wanted: bool, states: Mapping[str, str]
+) -> dict[str, Any]:
+    """Whether all nodes can go back together, and what the run ends with. results: of engine_passed by node; failures: messages.
+
+    states: of every rank after the return, empty before it.
+    """
+    reasons = [f"{node}: {text}" if len(results) > 1 else text for node, text in failures.items() if text]
+    reason = "\n".join(dict.fromkeys(reasons)) or "it did not pass"
+    why = "engine_rollback is false" if not wanted else _no_way(results)
+    if why and not states:
+        return {"possible": False, "said": f"{reason}\nThe group was not taken back to an earlier configuration: {why}"}
+    described = next((str(result.get("described")) for result in results.values()), "")
+    if states and set(states.values()) == {"ready"}:
+        return {"possible": True, "said": f"{reason}\nThe group is back at {described}, and serves"}
+    late = ", ".join(f"{node} is {state}" for node, state in states.items() if state != "ready")
+    after = f"{reason}\nThe group was taken back to {described}, which does not serve either: {late}"
+    return {"possible": True, "said": after}
+
+
+def _no_way(results: Mapping[str, Mapping[str, Any]]) -> str:
+    problems = [f"{node}: {result['problem']}" for node, result in results.items() if result.get("problem")]
+    if problems:
+        return "; ".join(problems)
+    if len({json.dumps(result.get("group"), sort_keys=True) for result in results.values()}) != 1:
+        return "the nodes have configurations that did not pass together"
+    return "" if any(result.get("changed") for result in results.values()) else "it is the one that passed last"
