@@ -46,7 +46,9 @@ class Rank(NamedTuple):
 
 
 class Look(NamedTuple):
-    """One look at the engine's unit. main: whether its main process lives. began: when its present or last run did, 0: not known."""
+    """One look at the engine's unit. main: whether its main process lives. began: when its present or last run did; ended: when
+    its main process did. 0: not known.
+    """
 
     load: str = "not-found"
     active: str = "inactive"
@@ -55,6 +57,7 @@ class Look(NamedTuple):
     status: int = 0
     main: bool = False
     began: float = 0.0
+    ended: float = 0.0
 
 
 class Purpose(NamedTuple):

@@ -24,7 +24,7 @@ BYTES = 32 * 1024
 KEPT = 10
 PIECE = 600  # characters of a log in one word
 PIECES = 64
-_NAME = re.compile(r"\d{8}T\d{6}Z-[0-9a-f]{6}")
+_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{6}")
 # Tokens and keys as engines and libraries print them; a log is kept for people to pass on.
 _SECRETS = re.compile(
     r"(hf_|sk-|AKIA|ASIA|ghp_)[A-Za-z0-9_-]{8,}"
@@ -33,8 +33,8 @@ _SECRETS = re.compile(
 
 
 def new_name(wall: float, random: str) -> str:
-    """Sorts by time, so that of two names of one incident the earlier is the lesser."""
-    return f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(wall))}-{random[:6]}"
+    """Sorts by time, to the millisecond: of two names of one incident the lesser is that of the rank that ended first."""
+    return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}{int(wall * 1000) % 1000:03}Z-{random[:6]}"
 
 
 def is_name(text: str) -> bool:

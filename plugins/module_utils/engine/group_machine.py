@@ -17,7 +17,8 @@ from pathlib import Path
 from ..memory import guard_machine
 from .group import Look
 
-PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainStatus,MainPID,InvocationID,InactiveExitTimestampMonotonic"
+BEGAN, ENDED = "InactiveExitTimestampMonotonic", "ExecMainExitTimestampMonotonic"
+PROPERTIES = f"LoadState,ActiveState,SubState,Result,ExecMainStatus,MainPID,InvocationID,{BEGAN},{ENDED}"
 STOPPING_MESSAGE = "de5b426a63be47a7b6ac3eaac82e2f6f"  # systemd's SD_MESSAGE_UNIT_STOPPING: a stop was asked for
 COMMAND_S = 10.0
 
@@ -36,15 +37,16 @@ def command(argv: Sequence[str]) -> str:
 def parse(shown: str, alive: bool) -> Look:
     """A look from `systemctl show`. alive: whether its main process lives."""
     values = dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
-    status, began = values.get("ExecMainStatus", ""), values.get("InactiveExitTimestampMonotonic", "")
+    numbers = {name: int(text) for name, text in values.items() if text.isdigit()}
     return Look(
         load=values.get("LoadState") or "not-found",
         active=values.get("ActiveState") or "inactive",
         run=values.get("InvocationID", ""),
         result=values.get("Result") or "success",
-        status=int(status) if status.isdigit() else 0,
+        status=numbers.get("ExecMainStatus", 0),
         main=alive,
-        began=int(began) / 1e6 if began.isdigit() else 0.0,
+        began=numbers.get(BEGAN, 0) / 1e6,
+        ended=numbers.get(ENDED, 0) / 1e6,
     )
 
 

@@ -101,7 +101,8 @@ class Supervisor:
             return
         if self.me.state == group.FAILED:
             self.failed_wall = time.time()
-            self._record(self._recent() or self._new_name(), self.node, self.me.why)
+            ended = now - look.ended if look.ended > look.began else 0.0
+            self._record(self._new_name(time.time() - ended), self.node, self.me.why)
             self.me = self.me._replace(incident=self.incident["id"])
         self._note_stop(self.me)
         reason = f" ({self.me.by}: {self.me.why})" if self.me.by else f" ({self.me.why})" if self.me.why else ""
@@ -130,7 +131,11 @@ class Supervisor:
         """Because of another rank: the log first, then the engine."""
         name = ""
         if not action.deliberate:
-            name = action.incident if group_incident.is_name(action.incident) else self._recent() or self._new_name()
+            name = (
+                action.incident
+                if group_incident.is_name(action.incident)
+                else self._recent() or self._new_name(time.time())
+            )
             self._record(name, "", action.why)
             name = self.incident["id"]
         say(WARNING if action.deliberate else ERROR, f"rank {self.me.rank} is stopped with its group: {action.why}")
@@ -158,8 +163,8 @@ class Supervisor:
 
     # --- Incidents
 
-    def _new_name(self) -> str:
-        return group_incident.new_name(time.time(), os.urandom(3).hex())
+    def _new_name(self, wall: float) -> str:
+        return group_incident.new_name(wall, os.urandom(3).hex())
 
     def _recent(self) -> str:
         """The present incident, when what happens now can belong to it."""
