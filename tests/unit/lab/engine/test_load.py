@@ -19,7 +19,10 @@ def file(tmp_path, monkeypatch):
 
 
 def metrics(generated):
-    return dict(line.split("{")[0:1] + [float(line.split()[-1])] for line in load.metrics("m", generated).splitlines())
+    found = {}
+    for line in load.metrics("m", generated).splitlines():
+        found[line.partition("{")[0]] = float(line.rpartition(" ")[2])
+    return found
 
 
 def test_a_request_waits_while_its_word_is_there(file):
