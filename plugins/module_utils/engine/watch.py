@@ -156,11 +156,7 @@ def _waiting(state: State, sample: Sample) -> Step:
 
 def _armed(state: State, sample: Sample, limits: Limits) -> Step:
     if sample.broken:
-        if sample.incident and sample.incident == state.handled:
-            return state, ()
-        if sample.missing:
-            return _absent(state, sample)
-        return _relaunch(state, sample, limits, sample.broken)
+        return _broken(state, sample, limits)
     if sample.run != state.run:
         why = (
             "the group was started anew by somebody else"
@@ -175,6 +171,13 @@ def _armed(state: State, sample: Sample, limits: Limits) -> Step:
     if probe.passed:
         return _noted(state, probe)._replace(failed=0, busy_since=None, tokens=probe.tokens), ()
     return _failing(state, sample, probe, limits)
+
+
+def _broken(state: State, sample: Sample, limits: Limits) -> Step:
+    """The group ended by itself."""
+    if sample.incident and sample.incident == state.handled:
+        return state, ()
+    return _absent(state, sample) if sample.missing else _relaunch(state, sample, limits, sample.broken)
 
 
 def _absent(state: State, sample: Sample) -> Step:
