@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..report.checks import Check
+from .diagnosis import LAST_LINES
 from .service import UnitState
 
 QUESTION = "What is 17*19? Answer with the number only."
@@ -75,6 +76,11 @@ def answer_of(chat: Reply) -> str:
         return ""
 
 
+def right(chat: Reply) -> bool:
+    """Whether it is the known answer."""
+    return chat.status == 200 and ANSWER in answer_of(chat)
+
+
 def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
     """The checks of one rank; those of the API on rank 0 only."""
     result = [_unit_check(node, unit, look), *_config_check(node, look)]
@@ -138,7 +144,7 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
     return Check(
         id="engine.chat",
         node=node,
-        ok=chat.status == 200 and ANSWER in said,
+        ok=right(chat),
         found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
         expected=f"an answer with {ANSWER} to {QUESTION!r}",
         cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
@@ -146,7 +152,9 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
 
 
 def _with_journal(cure: str, journal: Sequence[str]) -> str:
-    return cure if not journal else f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal)
+    if not journal:
+        return cure
+    return f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal[-LAST_LINES:])
 
 
 def outcome(look: Look) -> str:
