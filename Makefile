@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test molecule shapes bench-stage engram \
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test lab-layer docker-test podman-test molecule shapes bench-stage engram \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -77,6 +77,15 @@ staging: lab-base ## Staging through a proxy that injects faults, secrets looked
 engine-test: lab-base ## GID indexes of the engine: found at each start, pinned nowhere (2 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engine_gid.py
 
+lab-layer: lab-base # What lab nodes have on top of the base for docker-test and podman-test
+	@lab/ctl base --layer docker
+
+docker-test: lab-layer ## Docker on lab nodes: the image pulled once, given on over the fabric, broken transfers, what the runtime is asked for (4 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --layer docker; $(TEST_LAB) exec -- pytest -q --durations=4 tests/lab/test_docker.py
+
+podman-test: lab-layer ## The same with Podman: an archive, a quadlet (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --layer docker; $(TEST_LAB) exec -- pytest -q --durations=4 tests/lab/test_podman.py
+
 staging-full: lab-base ## The longer ones: controllers and neighbours that die or lie, a disk that fills up, objects that change
 	trap '$(TEST_LAB) down' EXIT; for subject in staging interrupted fanout; do \
 	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
@@ -124,7 +133,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full engram-full engine-test test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full engram-full engine-test docker-test podman-test test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

@@ -54,7 +54,9 @@ class ActionModule(ActionBase):
         )
         if options["phase"] != "move":
             found = image.checks(wanted, nodes, units_too=options["phase"] == "unit")
-            shown = [check.to_dict() for check in found if options["phase"] == "arrived" or check.node == options["node"]]
+            shown = [
+                check.to_dict() for check in found if options["phase"] == "arrived" or check.node == options["node"]
+            ]
             return {**result, "changed": False, "checks": shown}
         decision = image.decide(wanted, nodes, options["ceiling_percent"])
         # The result holds the token, so nobody is shown it; an error above is for everybody.

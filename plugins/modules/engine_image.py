@@ -16,6 +16,7 @@ description:
   - >-
     M(gb10.ring.engine_image_plan) decides which node does what. An image is identified by its id, which docker and podman compute
     from its contents when they load it, so equal ids on all nodes are equal images.
+  - An image that was brought gets the name C(localhost/gb10-ring/engine:ID), with 12 digits of its id, so that C(image prune) leaves it.
   - A transfer that breaks off leaves nothing, neither an image nor a temporary file.
 options:
   runtime:
@@ -45,7 +46,7 @@ options:
     type: path
     default: ""
   sources:
-    description: Addresses of neighbours to ask with V(take), best first.
+    description: Addresses of neighbours to ask, best first. Required with V(take).
     type: list
     elements: str
     default: []
@@ -153,12 +154,7 @@ SPEC = {
 
 
 def main() -> None:
-    required = [
-        ("step", "pull", ("image",)),
-        ("step", "load", ("archive", "image_id")),
-        ("step", "take", ("token", "image_id")),
-    ]
-    module = AnsibleModule(argument_spec=SPEC, required_if=required, supports_check_mode=True)
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     options = module.params
     problems = image.options_problems(options)
     if problems:

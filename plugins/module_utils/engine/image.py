@@ -21,10 +21,12 @@ from ..report.checks import Check
 RUNTIMES = ("docker", "podman")
 STEPS = ("keep", "pull", "load", "take", "none")
 PORT = 7874
+REPOSITORY = "localhost/gb10-ring/engine"
 # Bytes on disk for each byte of the image: docker and podman put a stream into a temporary file before they make layers of it,
 # and docker writes the layers beside each other before it sends them. A pull has compressed layers beside the unpacked ones.
 BRING, GIVE = 2, 1
 _ALONE = "sha256:"
+_NEEDS = {"pull": ("image",), "load": ("archive", "image_id"), "take": ("sources", "token")}
 _ARCHIVE = "an archive that `docker save` or `podman save` wrote, on the head"
 
 
@@ -43,8 +45,8 @@ class Wanted:
 class Node:
     """What a node has. images: bytes by id. reference_id: the id that the reference stands for there, empty: none.
 
-    archive_ids: ids of the images in the archive, and archive_problem why there are none. disk_size, disk_available: of the file system with the images, in bytes.
-    unit_image: what the node's unit runs, empty when there is none. problem: why nothing is known of the node.
+    archive_ids: ids of the images in the archive; archive_problem: why there are none. disk_size, disk_available: of the file system
+    with the images, in bytes. unit_image: what the node's unit runs, empty when there is none. problem: why nothing is known of it.
     """
 
     name: str
@@ -96,11 +98,12 @@ def options_problems(options: Mapping[str, Any]) -> list[str]:
         "stall_timeout_s": (1, 86400),
         "timeout_s": (1, 86400),
     }
+    step = options.get("step", "")
     return [
         f"option {name} is {options[name]}, expected an integer from {low} to {high}"
         for name, (low, high) in ranges.items()
         if name in options and not low <= options[name] <= high
-    ]
+    ] + [f"option {name} is missing, step {step} needs it" for name in _NEEDS.get(step, ()) if not options.get(name)]
 
 
 def nodes_of(rows: Iterable[Mapping[str, Any]]) -> tuple[Node, ...]:
@@ -198,7 +201,14 @@ def _archive_check(wanted: Wanted, first: Node, image_id: str) -> Check | None:
     if image_id and image_id in first.archive_ids:
         return None
     if first.archive_problem:
-        return Check("engine.image", first.name, False, first.archive_problem, _ARCHIVE, "bring it, or correct engine_image_archive")
+        return Check(
+            "engine.image",
+            first.name,
+            False,
+            first.archive_problem,
+            _ARCHIVE,
+            "bring it, or correct engine_image_archive",
+        )
     found = ", ".join(first.archive_ids) or "no image"
     cure = (
         f"set image_id in engine_overrides to {first.archive_ids[0]}"
@@ -341,6 +351,11 @@ def plan_step(action: str, image_id: str, there: bool, what: str) -> Plan:
     return Plan(
         (Change(f"container image {short(image_id) or 'not known yet'}", "", what or action, "the ranks run it"),)
     )
+
+
+def name(image_id: str) -> str:
+    """What an image that was brought is called on the nodes: one without a name is taken for waste by `image prune`."""
+    return f"{REPOSITORY}:{image_id.partition(':')[2][:12]}"
 
 
 def short(image_id: str) -> str:
