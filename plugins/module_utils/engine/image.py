@@ -353,7 +353,7 @@ def plan_step(action: str, image_id: str, there: bool, what: str) -> Plan:
     )
 
 
-def name(image_id: str) -> str:
+def own_name(image_id: str) -> str:
     """What an image that was brought is called on the nodes: one without a name is taken for waste by `image prune`."""
     return f"{REPOSITORY}:{image_id.partition(':')[2][:12]}"
 

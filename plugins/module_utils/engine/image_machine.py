@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from ..host import HostError, read_text, run
-from .image import name, short
+from .image import own_name, short
 from .machine import RUNTIMES
 
 RECORD = "/etc/gb10-ring/engine.json"
@@ -265,5 +265,5 @@ def bring(options: Mapping[str, Any]) -> dict[str, Any]:
             f"{options['archive'] or options['image']} is here now and is {short(found['reference_id']) or 'another image'}, expected "
             f"{wanted or options['image']}. Cure: correct image_id or image in engine_overrides"
         )
-    run([RUNTIMES[runtime], "tag", wanted or found["reference_id"], name(wanted or found["reference_id"])])
+    run([RUNTIMES[runtime], "tag", wanted or found["reference_id"], own_name(wanted or found["reference_id"])])
     return {**found, **taken}
