@@ -72,6 +72,12 @@ def change_state(unit: str, wanted: str, timeout: float) -> UnitState:
     return state
 
 
+def began(unit: str) -> float:
+    """When the unit's present or last run began, in Unix seconds; 0 when it has not run since boot."""
+    shown = run(["systemctl", "show", "-p", "InactiveExitTimestampMonotonic", "--value", "--", unit]).stdout.strip()
+    return time.time() - time.monotonic() + int(shown) / 1e6 if shown.isdigit() and int(shown) else 0.0
+
+
 def find_model(root: str, revision: str, check_mode: bool) -> ModelPlace:
     """The place of the revision, or of the active one when none is named. Raises HostError when it is not staged.
 
