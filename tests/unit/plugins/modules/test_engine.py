@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine import group_intent, life, machine
 from ansible_collections.gb10.ring.plugins.modules import engine_ready, engine_service, engine_unit
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
@@ -249,10 +250,28 @@ def test_service_check_mode_acts_on_nothing(systemd, capsys, tmp_path, state, ch
 
 
 def test_service_says_why_it_failed(systemd, capsys, tmp_path):
-    systemd.refuses = "start"
-    result = service(capsys, tmp_path, state="started")
+    systemd.refuses = "stop"
+    systemd.active, systemd.sub = "active", "running"
+    result = service(capsys, tmp_path, state="stopped")
     assert result["failed"]
-    assert result["msg"] == "systemctl start: exit 1: refused"
+    assert result["msg"] == "systemctl stop: exit 1: refused"
+
+
+def test_service_leaves_it_to_the_report_why_a_rank_ended(systemd, capsys, tmp_path):
+    systemd.starts_as = ("failed", "failed")
+    result = service(capsys, tmp_path, state="started")
+    assert (result["ended"], result["changed"]) == (True, True)
+    systemd.starts_as = ("active", "running")
+    assert service(capsys, tmp_path, state="started")["ended"] is False
+    assert service(capsys, tmp_path, state="stopped")["ended"] is False
+
+
+def test_service_starts_nothing_beside_a_rank_that_has_failed(systemd, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(life, "_LAG_S", 0.1)
+    status = {"at": time.monotonic(), "node": "a", "ranks": {"a": {"state": "stopped"}, "b": {"state": "failed"}}}
+    group_intent.replace(group_intent.path(str(tmp_path / "run_root"), "status"), status)
+    assert service(capsys, tmp_path, state="started")["ended"] is True
+    assert systemd.calls == []
 
 
 def ready(capsys, tmp_path, **options):

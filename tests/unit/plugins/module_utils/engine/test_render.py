@@ -114,7 +114,10 @@ def test_the_gids_are_looked_up_before_each_start(renderer):
     plain = spec_of(RING3.with_renderer(renderer))
     (probe,) = [line for line in lines(plain) if "engine-gid.py" in line]
     devices = " ".join(f"{device}={address}" for device, address in plain.gid_devices.items())
-    assert probe == f"ExecStartPre=/usr/bin/python3 -I /etc/gb10-ring/engine-gid.py --wait 60 -- /run/gb10-ring-engine {devices}"
+    assert (
+        probe
+        == f"ExecStartPre=/usr/bin/python3 -I /etc/gb10-ring/engine-gid.py --wait 60 -- /run/gb10-ring-engine {devices}"
+    )
     assert len(plain.gid_devices) == 4
 
 
