@@ -61,6 +61,13 @@ def explained(look: Look, unit: str) -> Look:
     return look if look.chat is None or right(look.chat) else replace(look, journal=journal(unit, _TAIL))
 
 
+def log_of_run(unit: str) -> list[str]:
+    """The journal of the unit's present run, all of it. Raises HostError."""
+    run_id = run(["systemctl", "show", "-p", "InvocationID", "--value", "--", unit]).stdout.strip()
+    argv = ["journalctl", "-q", "--no-pager", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={run_id}"]
+    return run(argv).stdout.splitlines() if run_id else []
+
+
 def change_state(unit: str, wanted: str, timeout: float, may_end: bool = False) -> UnitState:
     """Bring the unit to the wanted one of service.STATES and wait for it. Raises HostError with the last state.
 
