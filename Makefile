@@ -9,7 +9,7 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
 SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
-PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py plan.py host.py transient.py)
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py plan.py host.py transient.py own_service.py own_service_host.py)
 export PATH := $(BIN):$(PATH)
 
 # The tests have a lab of their own beside the one of `make demo`.
