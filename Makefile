@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test molecule shapes bench-stage engram \
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test engine-life molecule shapes bench-stage engram \
   vllm-cpu test-real-engine vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity lab-test faults staging engram host-test guard-test engine-life fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -76,6 +76,9 @@ staging: lab-base ## Staging through a proxy that injects faults, secrets looked
 
 engine-test: lab-base ## GID indexes of the engine: found at each start, pinned nowhere (2 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engine_gid.py
+
+engine-life: lab-base ## The engine's group: order of starts, dead ranks, what is refused, stops (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q --durations=0 tests/lab/test_engine_life.py
 
 staging-full: lab-base ## The longer ones: controllers and neighbours that die or lie, a disk that fills up, objects that change
 	trap '$(TEST_LAB) down' EXIT; for subject in staging interrupted fanout; do \

@@ -122,6 +122,11 @@ checks:
       found: activating (auto-restart), exit-code, status 1
       expected: active (running)
       cure: run the engine role; `journalctl -u gb10-ring-engine.service` on spark2 says why it ended
+tail:
+  description: Last lines of the engine's journal, without what looks like a secret. Empty when the rank serves.
+  returned: success
+  type: list
+  elements: str
 state:
   description: V(ready) when the group serves, V(ended) when this rank's engine ended by itself, V(waiting) otherwise.
   returned: success
@@ -157,11 +162,11 @@ def main() -> None:
         wanted = hash_of(read_text(f"{options['etc_root']}/gb10-ring/engine.json"))
         seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted), options["timeout_s"], unit)
         if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
-            seen = with_chat(seen, machine.chat(url, name))
+            seen = machine.explained(with_chat(seen, machine.chat(url, name)), unit)
     except HostError as error:
         module.fail_json(msg=str(error))
     found = [check.to_dict() for check in checks(options["node"], unit, url, name, seen)]
-    module.exit_json(changed=False, checks=found, state=outcome(seen))
+    module.exit_json(changed=False, checks=found, state=outcome(seen), tail=list(seen.journal))
 
 
 if __name__ == "__main__":

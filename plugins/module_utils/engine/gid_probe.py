@@ -4,7 +4,7 @@
 """Finds, at each start of the engine, the RoCE v2 GID of each RDMA device that is the node's fabric address.
 
 Its index differs between nodes and moves after an address or a link changed, so nothing may keep it. The engine's unit runs
-this file before the engine: engine-gid.py [--variable NAME]... -- DIRECTORY DEVICE=ADDRESS...
+this file before the engine: engine-gid.py [--wait SECONDS] [--variable NAME]... -- DIRECTORY DEVICE=ADDRESS...
 
 It stands alone (standard library): the node has no copy of the collection.
 """
@@ -15,12 +15,14 @@ import argparse
 import ipaddress
 import os
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 SYSFS = "/sys/class/infiniband"
 HASH_VARIABLE = "GB10_RING_ENGINE_HASH"
 _KIND = "RoCE v2"
+_POLL_S = 0.5
 
 
 class ProbeError(Exception):
@@ -52,7 +54,7 @@ def probe(root: Path, devices: Mapping[str, str]) -> dict[str, list[int]]:
     if missing:
         raise ProbeError(
             f"{'; '.join(missing)}. Expected the address on the device's netdev and its port up: look at `ip addr` and the cables "
-            "(playbooks/verify.yml); the start is tried again"
+            "(playbooks/verify.yml)"
         )
     return found
 
@@ -77,20 +79,35 @@ def lines(index: int, variables: Sequence[str]) -> str:
 
 def main(argv: Sequence[str], root: str = SYSFS) -> int:
     parser = argparse.ArgumentParser(prog="engine-gid")
+    parser.add_argument("--wait", type=float, default=0.0)
     parser.add_argument("--variable", action="append", default=[])
     parser.add_argument("directory", type=Path)
     parser.add_argument("devices", nargs="+", metavar="DEVICE=ADDRESS")
     given = parser.parse_args(argv)
-    try:
-        found = probe(Path(root), dict(pair.split("=", 1) for pair in given.devices))
-        text = lines(common(found, given.variable), given.variable) if given.variable else ""
-    except ProbeError as error:
-        sys.stderr.write(f"engine-gid: {error}\n")
-        return 1
+    limit, said = time.monotonic() + given.wait, ""
+    while True:
+        try:
+            found = probe(Path(root), dict(pair.split("=", 1) for pair in given.devices))
+            text = lines(common(found, given.variable), given.variable) if given.variable else ""
+            break
+        except ProbeError as error:
+            late = time.monotonic() >= limit
+            if str(error) != said:
+                _say(f"{error}{'' if late else f'; looked for again for {given.wait:g} s'}")
+            said = str(error)
+        if late:
+            return 1
+        time.sleep(_POLL_S)
     (given.directory / "gid.env").write_text(text, encoding="ascii")
     (given.directory / "hash").write_text(os.environ.get(HASH_VARIABLE, ""), encoding="ascii")
-    sys.stderr.write(f"engine-gid: {', '.join(f'{device} index {held[0]}' for device, held in found.items())}\n")
+    _say(", ".join(f"{device} index {held[0]}" for device, held in found.items()))
     return 0
+
+
+def _say(text: str) -> None:
+    """A line of the unit's journal, at once."""
+    sys.stderr.write(f"engine-gid: {text}\n")
+    sys.stderr.flush()
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ..report.checks import Check
+from .diagnosis import LAST_LINES
 from .service import UnitState
 
 QUESTION = "What is 17*19? Answer with the number only."
@@ -42,9 +43,14 @@ class Look:
     journal: tuple[str, ...] = ()
 
 
+def ended(look: Look) -> bool:
+    """Whether the wait would be in vain: the rank ended by itself, or was stopped because another one did."""
+    return look.unit.failed or look.unit.active == "inactive"
+
+
 def settled(look: Look) -> bool:
-    """Whether to stop waiting: all is well, or the unit ended by itself and the wait would be in vain."""
-    return look.unit.failed or ready(look)
+    """Whether to stop waiting."""
+    return ended(look) or ready(look)
 
 
 def ready(look: Look) -> bool:
@@ -68,6 +74,11 @@ def answer_of(chat: Reply) -> str:
         return str(json.loads(chat.body)["choices"][0]["message"]["content"])
     except (ValueError, KeyError, TypeError, IndexError):
         return ""
+
+
+def right(chat: Reply) -> bool:
+    """Whether it is the known answer."""
+    return chat.status == 200 and ANSWER in answer_of(chat)
 
 
 def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
@@ -133,7 +144,7 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
     return Check(
         id="engine.chat",
         node=node,
-        ok=chat.status == 200 and ANSWER in said,
+        ok=right(chat),
         found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
         expected=f"an answer with {ANSWER} to {QUESTION!r}",
         cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
@@ -141,14 +152,16 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
 
 
 def _with_journal(cure: str, journal: Sequence[str]) -> str:
-    return cure if not journal else f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal)
+    if not journal:
+        return cure
+    return f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal[-LAST_LINES:])
 
 
 def outcome(look: Look) -> str:
     """``ready``, ``ended`` (the engine ended by itself), or ``waiting``."""
     if ready(look):
         return "ready"
-    return "ended" if look.unit.failed else "waiting"
+    return "ended" if ended(look) else "waiting"
 
 
 def with_chat(look: Look, chat: Reply) -> Look:

@@ -19,6 +19,7 @@ RUN = f"/run/{STEM}"
 GID_FILE = f"{RUN}/gid.env"
 HASH_FILE = f"{RUN}/hash"
 GID_PROGRAM = "/etc/gb10-ring/engine-gid.py"
+GID_WAIT_S = 60  # a link may come up after the engine's start at boot; below systemd's own 90 s for a start
 HASH_VARIABLE = "GB10_RING_ENGINE_HASH"
 MANAGED = "# Managed by gb10.ring (module engine_unit): changes here are overwritten."
 _CACHE_ROOT = "/var/cache/"
@@ -84,7 +85,7 @@ def start_of_unit(spec: EngineSpec, after: Sequence[str] = ()) -> list[str]:
         f"After={needed}",
         f"Wants={needed}",
         f"RequiresMountsFor={quote(spec.model['root'], expand_dollar=False)}",
-        "# A rank that waits for its group may fail many times before the last node is up.",
+        "# However often the group is started: nothing starts it but people, the supervisor's orders and a boot.",
         "StartLimitIntervalSec=0",
         "",
     ]
@@ -94,7 +95,9 @@ def gid_probe(spec: EngineSpec) -> str:
     """The command that finds the GIDs of this start and notes the configuration's hash."""
     variables = [word for name in spec.gid_variables for word in ("--variable", name)]
     devices = [f"{device}={address}" for device, address in spec.gid_devices.items()]
-    return command_line(["/usr/bin/python3", "-I", GID_PROGRAM, *variables, "--", RUN, *devices])
+    return command_line(
+        ["/usr/bin/python3", "-I", GID_PROGRAM, "--wait", str(GID_WAIT_S), *variables, "--", RUN, *devices]
+    )
 
 
 def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
@@ -102,8 +105,8 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
     return [
         f"RuntimeDirectory={STEM}",
         f"ExecStartPre={gid_probe(spec)}",
-        "Restart=on-failure",
-        "RestartSec=10",
+        "# A rank alone never comes back: it would meet a stale rendezvous. gb10-ring-group.service ends the group, and starts it whole.",
+        "Restart=no",
         f"TimeoutStopSec={stop_timeout_s}",
         f"LimitMEMLOCK={spec.limits.memlock}",
         f"LimitNOFILE={spec.limits.nofile}",
