@@ -68,7 +68,10 @@ def look_at_incident(name: str, node: str) -> None:
     """Every node has the logs of all ranks, for root alone, and knows who was first."""
     for here in NODES:
         limit = time.monotonic() + 5
-        while on(here, f"ls {INCIDENTS}/{name}/ || true").split() != ["incident.json", *(f"{one}.log" for one in NODES)]:
+        while on(here, f"ls {INCIDENTS}/{name}/ || true").split() != [
+            "incident.json",
+            *(f"{one}.log" for one in NODES),
+        ]:
             assert time.monotonic() < limit, journals()
         about = json.loads(on(here, f"cat {INCIDENTS}/{name}/incident.json"))
         assert about["node"] == node, about
@@ -118,7 +121,10 @@ def test_whatever_is_in_the_way_is_reported_together_and_nothing_is_touched(site
     on("spark1", "systemd-run -q --unit=taken python3 -m http.server 8000")
     on("spark2", "systemd-run -q --unit=stale sh -c 'exec -a VLLM::EngineCore sleep 600'")
     on("spark3", "systemd-run -q --unit=stale bash -c 'exec -a VLLM::Worker_TP2 sleep 600'")
-    on("spark2", "systemctl is-active --quiet stale || systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'")
+    on(
+        "spark2",
+        "systemctl is-active --quiet stale || systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'",
+    )
     code, said = play("--tags", "engine", *overrides())
     assert code != 0
     assert "engine preflight, nothing was stopped or started: 3 of" in said
@@ -183,7 +189,10 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
 
 def test_a_group_that_is_stopped_leaves_nothing_and_is_no_incident(site: str) -> None:
     known = incidents()
-    on("spark2", "echo left >/dev/shm/psm_left; systemd-run -q --unit=holder sh -c 'exec sleep 600 5>/dev/shm/psm_held'")
+    on(
+        "spark2",
+        "echo left >/dev/shm/psm_left; systemd-run -q --unit=holder sh -c 'exec sleep 600 5>/dev/shm/psm_held'",
+    )
     on("spark2", "for i in $(seq 50); do [ -e /dev/shm/psm_held ] && exit 0; sleep 0.1; done; exit 1")
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=stopped")
     assert code == 0, said

@@ -44,6 +44,7 @@ def complaints(words: list[str]) -> list[str]:
     try:
         options = parser.parse_args(words)
         validate_parsed_serve_args(options)
+        options.model = "."  # the model of the command line is on no disk here
         AsyncEngineArgs.from_cli_args(options)
     except (RefusedError, KeyError, TypeError, ValueError) as error:
         return [f"{type(error).__name__}: {error}"]
