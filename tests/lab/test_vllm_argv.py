@@ -26,6 +26,7 @@ REFUSED = {  # controls: what the parser, or what reads the values after it, has
     "method": (["--speculative-config", '{"method":"nonsense"}'], "Input should be"),
     "speculation": (["--speculative-config", '{"nonsense":1}'], "has no nonsense"),
     "drafts": (["--speculative-config", '{"num_speculative_tokens":0}'], "greater than 0"),
+    "images": (["--limit-mm-per-prompt", '{"image":-1}'], "multimodal: "),
     "encoder": (["--mm-encoder-tp-mode", "nonsense"], "invalid choice"),
 }
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any, get_type_hints
+from typing import Annotated, Any
 
 from pydantic import TypeAdapter, ValidationError
 from vllm.config import MultiModalConfig, SpeculativeConfig
@@ -22,7 +22,11 @@ from vllm.reasoning import ReasoningParserManager
 from vllm.tool_parsers import ToolParserManager
 from vllm.utils.argparse_utils import FlexibleArgumentParser
 
-MULTIMODAL = ("limit_mm_per_prompt", "mm_processor_cache_gb", "mm_encoder_tp_mode")
+MULTIMODAL = {  # of the command line: of the class
+    "limit_mm_per_prompt": "limit_per_prompt",
+    "mm_processor_cache_gb": "mm_processor_cache_gb",
+    "mm_encoder_tp_mode": "mm_encoder_tp_mode",
+}
 
 
 class RefusedError(Exception):
@@ -65,19 +69,20 @@ def _parsers(options: Any) -> Iterator[str]:
 
 def _speculation(given: dict[str, Any]) -> Iterator[str]:
     """The object is made beside a model only, so each field is put to its type."""
-    types = get_type_hints(SpeculativeConfig, include_extras=True)
+    fields = SpeculativeConfig.__pydantic_fields__
     for name, value in given.items():
-        if name not in types:
+        if name not in fields:
             yield f"speculative-config has no {name}"
             continue
         try:
-            TypeAdapter(types[name]).validate_python(value)
+            TypeAdapter(Annotated[(fields[name].annotation, fields[name])]).validate_python(value)
         except ValidationError as error:
             yield f"speculative-config {name}: {error.errors()[0]['msg']}"
 
 
 def _multimodal(options: Any) -> Iterator[str]:
-    given = {name: value for name in MULTIMODAL if (value := getattr(options, name, None)) is not None}
+    found = {field: getattr(options, name) for name, field in MULTIMODAL.items()}
+    given = {field: value for field, value in found.items() if value is not None}
     try:
         MultiModalConfig(**given)
     except ValidationError as error:
