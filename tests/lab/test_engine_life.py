@@ -44,6 +44,11 @@ def active() -> list[str]:
     return [value(node, "ActiveState") for node in NODES]
 
 
+def counts() -> list[int]:
+    """How often each rank has been started."""
+    return [int(on(node, f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started")) for node in NODES]
+
+
 def incidents() -> list[str]:
     return on("spark1", f"ls {INCIDENTS} 2>/dev/null || true").split()
 
@@ -96,11 +101,6 @@ def test_the_highest_rank_starts_first_and_the_head_last(site: str) -> None:
     assert began[0] > began[1] > began[2] > 0
     assert active() == ["active"] * 3
     assert incidents() == []
-    before = runs()
-    code, said = play("--tags", "engine", *overrides())
-    assert code == 0, said
-    assert changed(said) == {"0"}
-    assert runs() == before
 
 
 def test_a_killed_rank_ends_the_group_and_every_log_is_kept(site: str) -> None:
@@ -119,12 +119,8 @@ def test_a_killed_rank_ends_the_group_and_every_log_is_kept(site: str) -> None:
 def test_whatever_is_in_the_way_is_reported_together_and_nothing_is_touched(site: str) -> None:
     before = runs()
     on("spark1", "systemd-run -q --unit=taken python3 -m http.server 8000")
-    on("spark2", "systemd-run -q --unit=stale sh -c 'exec -a VLLM::EngineCore sleep 600'")
+    on("spark2", "systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'")
     on("spark3", "systemd-run -q --unit=stale bash -c 'exec -a VLLM::Worker_TP2 sleep 600'")
-    on(
-        "spark2",
-        "systemctl is-active --quiet stale || systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'",
-    )
     code, said = play("--tags", "engine", *overrides())
     assert code != 0
     assert "engine preflight, nothing was stopped or started: 3 of" in said
@@ -154,12 +150,12 @@ def test_a_rank_that_dies_while_the_group_starts_ends_it_at_once(site: str) -> N
     killer.join()
     assert code != 0
     assert ended - killed[0] < 40, "it waited for the group's 60 s"
-    assert all_off(1) < 1
+    assert all_off(10) < 10
     for node in NODES:
         assert f"{node}: engine.unit error" in said
     assert "status=9/KILL" in said
     (name,) = set(incidents()) - known
-    assert json.loads(on("spark2", f"cat {INCIDENTS}/{name}/incident.json"))["node"] == "spark3"
+    look_at_incident(name, "spark3")
 
 
 def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site: str) -> None:
@@ -167,19 +163,17 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
     assert on("spark1", "gb10-ring-group start --reason test") == "every rank runs"
     began = [int(value(node, "InactiveExitTimestampMonotonic")) for node in NODES]
     assert began[0] > began[1] > began[2]
-    on("spark1", "for i in $(seq 100); do curl -sf http://localhost:8000/health && exit 0; sleep 0.1; done; exit 1")
     before = runs()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
     assert code != 0
     assert "engine_restart_allowed" in said
     assert runs() == before
+    starts = counts()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_restart_allowed=true")
     assert code == 0, said
     after = runs()
     assert not set(after) & set(before)
-    for node in NODES:
-        starts = on(node, f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started")
-        assert starts == on("spark1", f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started") or node == "spark3"
+    assert [count + 1 for count in starts] == counts()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
     assert code == 0, said
     assert changed(said) == {"0"}

@@ -29,7 +29,10 @@ LIMITS = {
     "relaunches": 2,
     "window_s": 600,
 }
-SHORT = ("--tags", "engine", "-e", json.dumps({"engine_watch_limits": LIMITS, "engine_memory_wait_s": 20}))
+# As blind as vLLM: a rank does not notice by itself that another one died.
+BLIND = {"GB10_LAB_BLIND": "1"}
+WANTED = {"engine_watch_limits": LIMITS, "engine_memory_wait_s": 20, "engine_overrides": {"env": BLIND}}
+SHORT = ("--tags", "engine", "-e", json.dumps(WANTED))
 
 
 def status() -> dict:
@@ -178,7 +181,7 @@ def test_a_deliberate_stop_disarms_it(site: str) -> None:
 
 def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str) -> None:
     kept = [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES]
-    wrong = {"engine_overrides": {"env": {"GB10_LAB_WRONG_SUMS": "1"}}, "engine_restart_allowed": True}
+    wrong = {"engine_overrides": {"env": {**BLIND, "GB10_LAB_WRONG_SUMS": "1"}}, "engine_restart_allowed": True}
     code, said = play(*SHORT, "-e", json.dumps(wrong))
     assert code != 0
     assert "engine.chat" in said and "answer '17'" in said

@@ -20,6 +20,7 @@ from .diagnosis_table import TABLE as NODE_TABLE
 TABLE: tuple[Signature, ...] = (*NODE_TABLE, *GROUP_TABLE)
 LAST_LINES = 20
 TEXT_LIMIT = 300
+AROUND = ("--- kernel", "--- memory")  # what an incident's log has after the engine's own lines
 # systemd's own lines of a start, with the description that the engine's unit has.
 _STARTS = tuple(re.compile(rf"(?:^|: ){verb} .*Inference engine .*\(gb10\.ring\)") for verb in ("Starting", "Started"))
 
@@ -89,6 +90,7 @@ def last_lines(tails: Mapping[str, Sequence[str]], lines: int = LAST_LINES) -> l
     """The last lines of every rank, each under its node's name."""
     said = []
     for node, tail in tails.items():
+        log = tail[: next((number for number, line in enumerate(tail) if line in AROUND), len(tail))]
         said.append(f"  {node}:")
-        said.extend(f"    {line}" for line in (tail[-lines:] or ["(no lines)"]))
+        said.extend(f"    {line}" for line in (log[-lines:] or ["(no lines)"]))
     return said

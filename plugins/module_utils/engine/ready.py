@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..report.checks import Check
@@ -89,6 +89,24 @@ def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[
     if look.chat is not None:
         result.append(_chat_check(node, url, look.chat))
     return result
+
+
+def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mapping[str, str]]) -> Check:
+    """Whether the log of this run has what a healthy rank's has, and lacks what it must not have."""
+    wrong = [
+        f"{'no ' if line['want'] == 'present' else ''}{line['text']!r} ({line['means']})"
+        for line in wanted
+        if any(line["text"] in said for said in lines) is not (line["want"] == "present")
+    ]
+    return Check(
+        id="engine.log",
+        node=node,
+        ok=not wrong,
+        found="; ".join(wrong) or "every line that a healthy rank has",
+        expected="; ".join(f"{line['text']!r} {line['want']}" for line in wanted),
+        cure=f"it serves, though not as it should: `journalctl -u {unit}` on {node}, and docs/engine.md",
+        severity="warning",
+    )
 
 
 def _unit_check(node: str, unit: str, look: Look) -> Check:

@@ -65,7 +65,7 @@ class Sample(NamedTuple):
     """One look. run: identity of the head's run. hold: why nothing may be done, empty when it may.
 
     broken, incident: why the group ended by itself. lost: the supervisor says nothing. order: state of the watchdog's last order.
-    probe: None when the API was not asked.
+    missing: nodes that are not heard. probe: None when the API was not asked.
     """
 
     at: float
@@ -76,6 +76,7 @@ class Sample(NamedTuple):
     lost: str = ""
     order: str = ""
     order_text: str = ""
+    missing: str = ""
     probe: Probe | None = None
 
 
@@ -155,9 +156,7 @@ def _waiting(state: State, sample: Sample) -> Step:
 
 def _armed(state: State, sample: Sample, limits: Limits) -> Step:
     if sample.broken:
-        if sample.incident and sample.incident == state.handled:
-            return state, ()
-        return _relaunch(state, sample, limits, sample.broken)
+        return _broken(state, sample, limits)
     if sample.run != state.run:
         why = (
             "the group was started anew by somebody else"
@@ -172,6 +171,21 @@ def _armed(state: State, sample: Sample, limits: Limits) -> Step:
     if probe.passed:
         return _noted(state, probe)._replace(failed=0, busy_since=None, tokens=probe.tokens), ()
     return _failing(state, sample, probe, limits)
+
+
+def _broken(state: State, sample: Sample, limits: Limits) -> Step:
+    """The group ended by itself."""
+    if sample.incident and sample.incident == state.handled:
+        return state, ()
+    return _absent(state, sample) if sample.missing else _relaunch(state, sample, limits, sample.broken)
+
+
+def _absent(state: State, sample: Sample) -> Step:
+    """A node that is off, or boots, cannot be started on: what it costs is time, not a relaunch. Said once."""
+    problem = f"{sample.broken}; it is relaunched when {sample.missing} is heard again"
+    if state.problem == problem:
+        return state, ()
+    return state._replace(problem=problem), (Action(WARN, problem),)
 
 
 def _failing(state: State, sample: Sample, probe: Probe, limits: Limits) -> Step:
@@ -214,6 +228,9 @@ def _relaunch(state: State, sample: Sample, limits: Limits, why: str) -> Step:
 def _stopping(state: State, sample: Sample) -> Step:
     if sample.order in (DOING, ""):
         return state, ()
+    if sample.order == FAILED and sample.missing:
+        after = state._replace(phase=ARMED, since=sample.at, relaunches=state.relaunches[:-1], handled="")
+        return after, (Action(WARN, f"not relaunched yet: {sample.order_text}"),)
     if sample.order == FAILED:
         after = state._replace(phase=GAVE_UP, since=sample.at, why=f"cannot stop the group: {sample.order_text}")
         return after, (Action(WARN, f"gave up, waiting for a person: {after.why}. A node may have to be rebooted"),)

@@ -17,7 +17,10 @@ DOWN = ("stopped", "stopping", "failed", "absent", "unknown")
 
 
 class Group(NamedTuple):
-    """run: the head's. hold: it is stopped on purpose, by whom and why. broken, incident: it ended by itself. lost: not known."""
+    """run: the head's. hold: it is stopped on purpose, by whom and why. broken, incident: it ended by itself. lost: not known.
+
+    missing: nodes that are not heard.
+    """
 
     run: str = ""
     hold: str = ""
@@ -26,6 +29,7 @@ class Group(NamedTuple):
     lost: str = ""
     order: str = ""
     order_text: str = ""
+    missing: str = ""
 
 
 def group(status: Mapping[str, Any], intent: Mapping[str, Any], order: str, now: float) -> Group:
@@ -42,6 +46,7 @@ def group(status: Mapping[str, Any], intent: Mapping[str, Any], order: str, now:
         run=str(head.get("run", "")) if head.get("state") in ("running", "starting") else "",
         order=str(mine.get("state", "")),
         order_text=str(mine.get("text", "")),
+        missing=", ".join(name for name, rank in ranks.items() if _mapping(rank).get("state") == "unknown"),
     )
     down = {name: rank for name, rank in ranks.items() if _mapping(rank).get("state") in DOWN}
     meant, incident = _meant(status, intent), _mapping(status.get("incident"))

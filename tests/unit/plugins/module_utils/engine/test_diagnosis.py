@@ -127,3 +127,9 @@ def test_a_long_line_is_cut():
 
 def test_last_lines_of_nobody():
     assert last_lines({}) == []
+
+
+@pytest.mark.parametrize("signature", TABLE, ids=IDS)
+def test_a_signature_is_in_the_documentation(signature):
+    page = (Path(__file__).parents[5] / "docs" / "engine-failures.md").read_text(encoding="utf-8")
+    assert f"| `{signature.id}` | {signature.means} | {signature.cure} | {signature.source} |" in page

@@ -105,6 +105,25 @@ def test_a_dead_rank_relaunches_at_once():
     assert kinds(done) == [(10, watch.WARN), (10, watch.STOP)]
 
 
+def test_a_node_that_is_off_is_waited_for():
+    lost = {"broken": "spark2 was lost", "incident": "i1"}
+    state, done = tell(ARMED, [at(second, missing="spark2", run="", **lost) for second in range(10, 900, 2)])
+    text = "spark2 was lost; it is relaunched when spark2 is heard again"
+    assert (state.phase, done) == (watch.ARMED, [(10, watch.WARN, text)])
+    state, done = tell(state, [at(900, run="", **lost)])
+    assert (state.phase, state.relaunches) == (watch.STOPPING, (900,))
+
+
+def test_a_node_that_goes_off_during_the_stop_costs_no_relaunch():
+    lost = {"broken": "spark2 was lost", "incident": "i1", "missing": "spark2"}
+    failed = at(110, order="failed", order_text="not stopped within 60 s: spark2 is unknown", **lost)
+    state, done = tell(relaunching(watch.STOPPING), [failed, at(112, order="failed", **lost)])
+    assert (state.phase, state.relaunches) == (watch.ARMED, ())
+    assert [kind for _at, kind, _text in done] == [watch.WARN, watch.WARN]
+    state, done = tell(state, [at(300, order="failed", **{**lost, "missing": ""})])
+    assert state.phase == watch.STOPPING
+
+
 def test_the_whole_relaunch():
     samples = [
         at(70, WEDGED),

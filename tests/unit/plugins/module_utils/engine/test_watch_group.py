@@ -50,6 +50,11 @@ HELD = Group(hold="stopped by role: restart asked for")
         ),
         (status("running", "failed", "running"), STARTED, Group("run1", broken="spark2: it ended")),
         (status("stopped", "stopped", "stopped"), {}, Group()),
+        (
+            status("running", "unknown", "unknown", incident=INCIDENT),
+            STARTED,
+            Group("run1", broken="spark2: its engine ended by itself", incident="i1", missing="spark2, spark3"),
+        ),
         # somebody starts the group after an incident
         (status("stopped", "stopped", "running", incident=INCIDENT), {**STARTED, "at": 250.0}, Group()),
         # the watchdog's own stops and starts are no orders of a person
