@@ -46,7 +46,12 @@ def values(name: str, shape: Sequence[int], seed: int) -> array.array[float]:
         return array.array("f", [1.0]) * count
     source = random.Random(f"{seed}:{name}")
     width = SPREAD.get(name, 1.0) / math.sqrt(1 if "embed" in name else shape[1])
-    return array.array("f", (source.gauss(0.0, width) for _ in range(count)))
+    numbers = array.array("f", (source.gauss(0.0, width) for _ in range(count)))
+    if name == "lm_head.weight":  # answers are printable: no end, no part of a character
+        for number, word in enumerate(words()):
+            if number < len(SPECIAL) or not word.isascii():
+                numbers[number * HIDDEN : (number + 1) * HIDDEN] = array.array("f", [0.0]) * HIDDEN
+    return numbers
 
 
 def weights(seed: int) -> Iterator[bytes]:
@@ -73,11 +78,19 @@ def byte_letters() -> list[str]:
     return [chr(byte) if byte in kept else chr(next(others)) for byte in range(256)]
 
 
+def pairs() -> list[tuple[str, str]]:
+    """Letters that make one word together, as many as fill the vocabulary."""
+    letters = "etaoinshrdlu"
+    return [(one, other) for one in letters for other in letters][: VOCABULARY - len(SPECIAL) - 256]
+
+
+def words() -> list[str]:
+    """The vocabulary: special words, every byte, pairs of letters, so that every number is a word."""
+    return [*SPECIAL, *byte_letters(), *("".join(pair) for pair in pairs())]
+
+
 def tokenizer() -> dict[str, Any]:
-    """Byte-level BPE: special words, every byte, and pairs of letters until the vocabulary is full, so that every number is a word."""
-    letters = byte_letters()
-    pairs = list(itertools.product("etaoinshrdlu", repeat=2))[: VOCABULARY - len(SPECIAL) - len(letters)]
-    words = [*SPECIAL, *letters, *("".join(pair) for pair in pairs)]
+    """Byte-level BPE."""
     flags = dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)
     level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
     return {
@@ -97,8 +110,8 @@ def tokenizer() -> dict[str, Any]:
             "end_of_word_suffix": None,
             "fuse_unk": False,
             "byte_fallback": False,
-            "vocab": {word: number for number, word in enumerate(words)},
-            "merges": [" ".join(pair) for pair in pairs],
+            "vocab": {word: number for number, word in enumerate(words())},
+            "merges": [" ".join(pair) for pair in pairs()],
         },
     }
 

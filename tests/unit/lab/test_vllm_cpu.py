@@ -50,6 +50,14 @@ def test_the_weights_are_those_of_the_configuration(tmp_path):
         assert set(numbers) == {1.0} if name.endswith("norm.weight") else len(set(numbers)) > len(numbers) / 2
 
 
+def test_what_cannot_be_printed_is_never_the_likeliest_word():
+    rows = model.values("lm_head.weight", (model.VOCABULARY, model.HIDDEN), 1)
+    silent = [n for n in range(model.VOCABULARY) if not any(rows[n * model.HIDDEN : (n + 1) * model.HIDDEN])]
+    said = [word for number, word in enumerate(model.words()) if number not in silent]
+    assert all(word.isascii() and word.isprintable() for word in said)
+    assert set(range(len(model.SPECIAL))) < set(silent) and len(said) == 94 + 125
+
+
 def test_every_number_of_the_vocabulary_is_a_word():
     made = model.tokenizer()["model"]
     assert sorted(made["vocab"].values()) == list(range(model.VOCABULARY))
