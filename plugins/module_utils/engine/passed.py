@@ -141,4 +141,4 @@ def _no_way(results: Mapping[str, Mapping[str, Any]]) -> str:
         return "; ".join(problems)
     if len({json.dumps(result.get("group"), sort_keys=True) for result in results.values()}) != 1:
         return "the nodes have configurations that did not pass together"
-    return "" if any(result.get("changed") for result in results.values()) else "it is the one that passed last"
+    return "" if any(result.get("differs") for result in results.values()) else "it is the one that passed last"

@@ -19,7 +19,7 @@ def checks(
 ) -> list[Check]:
     """digest: of the wanted files. status: what the watchdog wrote, empty when absent. now: the node's monotonic seconds."""
     state = status.get("state") or {}
-    problem = _not_watching(found, digest, status, limits, now) or _needs_a_person(state, status)
+    problem = _not_watching(found, status, limits, now) or _needs_a_person(state, status) or _another(digest, status)
     rows = [
         Check(
             "engine.watchdog",
@@ -36,7 +36,7 @@ def checks(
     return rows
 
 
-def _not_watching(found: Found, digest: str, status: Mapping[str, Any], limits: Limits, now: float) -> str:
+def _not_watching(found: Found, status: Mapping[str, Any], limits: Limits, now: float) -> str:
     if not found.active:
         return f"{UNIT} does not run"
     if not found.enabled:
@@ -44,6 +44,10 @@ def _not_watching(found: Found, digest: str, status: Mapping[str, Any], limits: 
     silent = 30.0 + limits.probe_timeout_s + 2 * limits.health_timeout_s
     if not status or now - float(status.get("at", 0.0)) > silent:
         return f"{UNIT} has not said anything for more than {silent:g} s"
+    return ""
+
+
+def _another(digest: str, status: Mapping[str, Any]) -> str:
     return "" if status.get("digest") == digest else f"{UNIT} runs from other settings or another version"
 
 

@@ -67,9 +67,14 @@ def _ended(known: Group, down: Mapping[str, Any], incident: Mapping[str, Any], i
     if begun and not failed and _number(intent.get("at")) > _number(incident.get("at")):
         return known  # somebody starts it
     if incident:
-        why = f"{incident.get('node') or 'a rank'}: {incident.get('why') or 'ended by itself'}"
-        return known._replace(broken=why, incident=str(incident.get("id", "")))
+        return known._replace(broken=told(incident), incident=str(incident.get("id", "")))
     return known._replace(broken="; ".join(failed)) if failed else known
+
+
+def told(incident: Mapping[str, Any]) -> str:
+    """An incident in words, with the node's name once."""
+    node, why = str(incident.get("node") or "a rank"), str(incident.get("why") or "it ended by itself")
+    return why if why.startswith(f"{node}:") else f"{node}: {why}"
 
 
 def _meant(status: Mapping[str, Any], intent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -107,7 +107,7 @@ class Watch:
         tails = {log.stem: log.read_text("utf-8", "replace").splitlines() for log in sorted(folder.glob("*.log"))}
         found = diagnose(tails)
         self.cause = found[0].text() if found else "no known cause in the logs"
-        text = f"incident {name}: {last.get('node', '')}: {last.get('why', '')}\n{describe(found, tails)}\n"
+        text = f"incident {name}: {watch_group.told(last)}\n{describe(found, tails)}\n"
         say(ERROR, f"incident {name}: {self.cause}")
         try:
             place = folder / "diagnosis.txt"

@@ -14,7 +14,7 @@ GROUP = {"a": "h1", "b": "h2"}
 
 
 def back(**changes):
-    return {"changed": True, "group": GROUP, "described": "lab, configuration h1", "problem": "", **changes}
+    return {"differs": True, "group": GROUP, "described": "lab, configuration h1", "problem": "", **changes}
 
 
 def hosts(first, second, failed=True, **states):
@@ -29,9 +29,9 @@ def hosts(first, second, failed=True, **states):
     ("hostvars", "wanted", "possible", "said"),
     [
         (hosts(back(), back()), True, True, ""),
-        (hosts(back(changed=False), back()), True, True, ""),
+        (hosts(back(differs=False), back()), True, True, ""),
         (hosts(back(), back()), False, False, "engine_rollback is false"),
-        (hosts(back(changed=False), back(changed=False)), True, False, "it is the one that passed last"),
+        (hosts(back(differs=False), back(differs=False)), True, False, "it is the one that passed last"),
         (
             hosts(back(), back(problem="no configuration has passed on this node")),
             True,
@@ -98,3 +98,15 @@ def test_nothing_known_shows_the_last_lines():
 
 def test_a_group_that_serves_needs_no_diagnosis():
     assert engine_diagnosis({"a": {"ready": {"tail": []}}}, ["a"], "ready", "engine") == "engine"
+
+
+@pytest.mark.parametrize(
+    ("line", "first"),
+    [
+        ("INFO: all is well", "engine"),
+        ("Out of range float values are not JSON compliant: nan", "a: the model computes values that are not numbers"),
+    ],
+)
+def test_a_group_that_serves_and_answers_wrongly_shows_only_a_known_cause(line, first):
+    hostvars = {"a": {"ready": {"tail": [line], "state": "ready"}}, "b": {"ready": {"tail": [], "state": "ready"}}}
+    assert engine_diagnosis(hostvars, ["a", "b"], "ready", "engine").startswith(first)

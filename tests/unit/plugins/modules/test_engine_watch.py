@@ -147,6 +147,16 @@ def test_one_that_does_not_speak_any_more(tmp_path, systemd, capsys):
     assert only(call(tmp_path, capsys, check=True))["engine.watchdog"]["found"] == f"{UNIT} is not started at boot"
 
 
+def test_one_of_another_version_that_waits_for_a_person_says_so_first(tmp_path, systemd, capsys):
+    call(tmp_path, capsys)
+    other = call(tmp_path, capsys, check=True, limits={"failures": 9})
+    assert "runs from other settings" in only(other)["engine.watchdog"]["found"]
+    systemd.state = State("gave-up", why="failed 3 times")
+    systemd.say()
+    other = call(tmp_path, capsys, check=True, limits={"failures": 9})
+    assert "waiting for a person" in only(other)["engine.watchdog"]["found"]
+
+
 def test_absent_leaves_nothing(tmp_path, systemd, capsys):
     call(tmp_path, capsys)
     (tmp_path / "etc/gb10-ring/watch-hold").touch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine.watch_group import Group, group
+from ansible_collections.gb10.ring.plugins.module_utils.engine.watch_group import Group, group, told
 
 INCIDENT = {"id": "i1", "node": "spark2", "why": "its engine ended by itself", "at": 200.0, "logs": []}
 STARTED = {"want": "started", "by": "role", "why": "", "at": 100.0}
@@ -92,3 +92,16 @@ def test_only_the_own_order_counts(order, state):
     said = {**RUNNING, "order": {"id": "o1", "do": "stop", "state": "doing", "text": "telling"}}
     seen = group(said, STARTED, order, 1000.0)
     assert (seen.order, seen.order_text) == state
+
+
+@pytest.mark.parametrize(
+    ("incident", "text"),
+    [
+        (INCIDENT, "spark2: its engine ended by itself"),
+        ({"node": "spark2", "why": "spark2: it ended"}, "spark2: it ended"),
+        ({"node": "failed 3 times", "why": "failed 3 times: no answer"}, "failed 3 times: no answer"),
+        ({}, "a rank: it ended by itself"),
+    ],
+)
+def test_an_incident_in_words(incident, text):
+    assert told(incident) == text
