@@ -23,13 +23,15 @@ LAYOUT, LOG = f"{run.DATA}/layout", "/run/registry.log"
 @pytest.fixture(scope="module")
 def image() -> tuple[str, str]:
     """A published image: its name by digest, and its id. The first node can reach its registry, nobody else can."""
-    image_id = run.archive("docker")
-    program = (run.CHECKOUT / "tests/lab/registry_stand_in.py").read_text(encoding="utf-8")
-    run.write("spark1", f"{run.DATA}/registry.py", program)
-    on("spark1", f"mkdir {LAYOUT} && tar -xf {run.ARCHIVE} -C {LAYOUT} && rm {run.ARCHIVE}")
-    on("spark1", f"systemd-run -q --unit=registry python3 {run.DATA}/registry.py {LAYOUT} {PORT} {LOG}")
+    if on("spark1", f"ls -d {LAYOUT} 2>/dev/null || true") == "":
+        run.archive("docker")
+        program = (run.CHECKOUT / "tests/lab/registry_stand_in.py").read_text(encoding="utf-8")
+        run.write("spark1", f"{run.DATA}/registry.py", program)
+        on("spark1", f"mkdir {LAYOUT} && tar -xf {run.ARCHIVE} -C {LAYOUT} && rm {run.ARCHIVE}")
+        on("spark1", f"systemd-run -q --unit=registry python3 {run.DATA}/registry.py {LAYOUT} {PORT} {LOG}")
     digest = json.loads(on("spark1", f"cat {LAYOUT}/index.json"))["manifests"][0]["digest"]
-    return f"{NAME}@{digest}", image_id
+    config = json.loads(on("spark1", f"cat {LAYOUT}/blobs/{digest.replace(':', '/')}"))["config"]
+    return f"{NAME}@{digest}", config["digest"]
 
 
 def words(image: tuple[str, str], **more: object) -> tuple[str, ...]:
@@ -96,8 +98,8 @@ def test_a_second_run_changes_nothing(image):
 
 
 def test_a_node_without_the_image_is_named_and_gets_it_within_the_budget(image):
-    on("spark3", f"systemctl stop gb10-ring-engine && docker image rm {image[1]}")
-    code, output = play("--tags", "engine", *words(image), playbook="verify.yml")
+    on("spark3", f"systemctl stop gb10-ring-engine; docker image rm {image[1]} || true")
+    code, output = play(*words(image, verify_roles=["engine"]), playbook="verify.yml")
     assert code != 0
     assert (
         f"spark3: engine.image error: found no image {image[1]}, expected {image[1]} on every node. Cure: " in output
