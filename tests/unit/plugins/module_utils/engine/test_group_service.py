@@ -47,7 +47,7 @@ class Group:
         units = {f"{node}.service": machine for node, machine in self.machines.items()}
         monkeypatch.setattr(group_machine.Eye, "look", lambda eye, _now: units[eye._unit].look)
         monkeypatch.setattr(group_machine, "asked_to_stop", lambda _unit, _run: False)
-        monkeypatch.setattr(group_machine, "tail", lambda unit, _lines: [f"log of {unit}", "token=secret1"])
+        monkeypatch.setattr(group_machine, "tail", lambda unit, _lines, _run: [f"log of {unit}", "token=secret1"])
         monkeypatch.setattr(group_machine, "stop", lambda unit, _paths, _stop_s: units[unit].stop())
         monkeypatch.setattr(group_machine, "start", lambda unit: units[unit].start())
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
