@@ -10,6 +10,7 @@ stops it, tries a configuration that does not pass, and removes everything.
 from __future__ import annotations
 
 import json
+import re
 import time
 import urllib.request
 
@@ -94,6 +95,15 @@ def test_it_runs_on_the_head_alone_and_arms(site: str) -> None:
     for node in NODES[1:]:
         assert on(node, f"systemctl show -p LoadState --value {WATCH}") == "not-found"
     assert {json.loads(on(node, "cat /var/lib/gb10-ring/engine/passed/passed.json"))["hash"] for node in NODES}
+
+
+def test_a_second_run_changes_nothing(site: str) -> None:
+    before = runs()
+    code, said = play(*SHORT)
+    assert code == 0, said
+    assert set(re.findall(r"changed=(\d+)", said)) == {"0"}
+    assert runs() == before
+    assert "disarmed" not in journal()
 
 
 def test_a_busy_engine_is_left_alone(site: str) -> None:

@@ -97,12 +97,16 @@ def asked_to_stop(unit: str, run: str) -> bool:
     return bool(command([*argv, f"INVOCATION_ID={run}"]).strip()) if run else False
 
 
-def tail(unit: str, lines: int) -> list[str]:
-    """The last lines of the unit's journal, then what the kernel has said of late and how much memory there is: lines in all."""
+def tail(unit: str, lines: int, run: str = "") -> list[str]:
+    """The last lines of the unit's journal, then what the kernel has said of late and how much memory there is: lines in all.
+
+    run: of this run alone, as far as it is known. How an earlier one ended would be taken for the cause.
+    """
+    own = [f"_SYSTEMD_INVOCATION_ID={run}", "+", f"INVOCATION_ID={run}"] if run else ["-u", unit]
     journal = ["journalctl", "-q", "--no-pager", "-o", "short-iso"]
     kernel = command([*journal, "-k", "-p", "warning", "--since", KERNEL_SINCE, "-n", str(KERNEL_LINES)]).splitlines()
     around = [*([AROUND[0]] if kernel else []), *kernel, AROUND[1], *memory()]
-    return [*command([*journal, "-n", str(lines - len(around)), "-u", unit]).splitlines(), *around]
+    return [*command([*journal, "-n", str(lines - len(around)), *own]).splitlines(), *around]
 
 
 def memory(path: str = "/proc/meminfo") -> list[str]:

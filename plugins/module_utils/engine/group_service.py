@@ -182,7 +182,7 @@ class Supervisor:
             self.renamed[name] = earlier
             return
         about = {"node": node or why.partition(":")[0], "why": why, "at": time.time()}
-        text = group_incident.tidy(group_machine.tail(self.unit, group_incident.LINES))
+        text = group_incident.tidy(group_machine.tail(self.unit, group_incident.LINES, self.me.run))
         self.incident = {"id": name, "run": self.me.run, **about}
         try:
             self.store.open(name, about)

@@ -25,6 +25,7 @@ WAITING, ARMED, STOPPING, SETTLING, STARTING, GAVE_UP = (
 RELAUNCHING = (STOPPING, SETTLING, STARTING)
 STOP, START, SAY, WARN = "stop", "start", "say", "warn"
 DOING, FAILED = "doing", "failed"  # of an order
+ORDER_S = 30.0  # the supervisor looks for orders twice a second
 
 
 class Limits(NamedTuple):
@@ -147,11 +148,9 @@ def _waiting(state: State, sample: Sample) -> Step:
     if probe is None or not probe.passed or sample.broken:
         return _noted(state, probe)._replace(handled=sample.incident or state.handled), ()
     if state.phase == GAVE_UP and sample.run == state.run:
-        return _noted(
-            state, probe
-        ), ()  # the group that it gave up; whoever starts another one is the person it waits for
+        return _noted(state, probe), ()  # the group that it gave up; it waits for another one
     after = State(ARMED, sample.at, sample.run, tokens=probe.tokens, handled=state.handled, why="a full pass")
-    return after, (Action(SAY, "armed: the group serves"),)
+    return after._replace(relaunches=state.relaunches), (Action(SAY, "armed: the group serves"),)
 
 
 def _armed(state: State, sample: Sample, limits: Limits) -> Step:
@@ -227,7 +226,7 @@ def _relaunch(state: State, sample: Sample, limits: Limits, why: str) -> Step:
 
 def _stopping(state: State, sample: Sample) -> Step:
     if sample.order in (DOING, ""):
-        return state, ()
+        return _ordered(state, sample, STOP)
     if sample.order == FAILED and sample.missing:
         after = state._replace(phase=ARMED, since=sample.at, relaunches=state.relaunches[:-1], handled="")
         return after, (Action(WARN, f"not relaunched yet: {sample.order_text}"),)
@@ -244,9 +243,16 @@ def _settling(state: State, sample: Sample, limits: Limits) -> Step:
     return state._replace(phase=STARTING, since=sample.at, run=""), (Action(START, state.why),)
 
 
+def _ordered(state: State, sample: Sample, kind: str) -> Step:
+    """Under way. An order that the supervisor does not know, as after its own restart, is given again."""
+    if sample.order == DOING or sample.at - state.since < ORDER_S:
+        return state, ()
+    return state._replace(since=sample.at), (Action(kind, state.why),)
+
+
 def _starting(state: State, sample: Sample, limits: Limits) -> Step:
     if sample.order in (DOING, ""):
-        return state, ()
+        return _ordered(state, sample, START)
     if sample.order == FAILED:
         return _relaunch(state, sample, limits, f"the relaunch failed: {sample.order_text}")
     if sample.broken and sample.incident != state.handled:

@@ -29,6 +29,8 @@ def test_kernel_and_memory_follow_the_log(monkeypatch, kernel, expected):
     assert group_machine.tail("x.service", 200) == ["the engine's log", *expected]
     [mine] = [argv for argv in asked if "-k" not in argv]
     assert mine[-4:] == ["-n", str(200 - len(expected)), "-u", "x.service"]
+    group_machine.tail("x.service", 200, "abc")
+    assert asked[-1][-4:] == [str(200 - len(expected)), "_SYSTEMD_INVOCATION_ID=abc", "+", "INVOCATION_ID=abc"]
     found = diagnose({"spark2": group_machine.tail("x.service", 200)})
     assert [finding.signature for finding in found] == (["oom-kill"] if kernel else [])
 

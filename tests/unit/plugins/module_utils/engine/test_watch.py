@@ -189,7 +189,16 @@ def test_after_giving_up_nothing_is_done_until_another_run_serves():
     state, done = tell(gave_up, [at(60, WEDGED), at(70, broken="x", incident="i9"), at(80, PASS)])
     assert (state.phase, done) == (watch.GAVE_UP, [])
     state, done = tell(state, [at(90, PASS, run="r2")])
-    assert (state.phase, state.relaunches) == (watch.ARMED, ())
+    assert (state.phase, state.relaunches) == (watch.ARMED, (1.0, 2.0))
+
+
+@pytest.mark.parametrize(("phase", "kind"), [(watch.STOPPING, watch.STOP), (watch.STARTING, watch.START)])
+def test_an_order_that_the_supervisor_does_not_know_is_given_again(phase, kind):
+    state, done = tell(relaunching(phase), [at(second) for second in range(102, 165, 2)])
+    assert (state.phase, kinds(done)) == (phase, [(130, kind), (160, kind)])
+    assert state.relaunches == (100.0,)
+    _state, done = tell(relaunching(phase), [at(second, order="doing") for second in range(102, 165, 2)])
+    assert done == []
 
 
 @pytest.mark.parametrize(
