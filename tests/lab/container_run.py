@@ -101,12 +101,17 @@ def ids(runtime: str, node: str) -> list[str]:
     return sorted({name if name.startswith("sha256:") else f"sha256:{name}" for name in found})
 
 
-def left(node: str) -> str:
-    """What a transfer may have left on a node: files, a unit, a listener; empty when there is nothing."""
+LAYERS = {
+    "docker": "/var/lib/docker/image/overlay2/layerdb/sha256/*",
+    "podman": "/var/lib/containers/storage/overlay/*/diff",
+}
+
+
+def left(runtime: str, node: str) -> str:
+    """What a transfer may have left on a node: files, layers, a unit, a listener; empty when there is nothing."""
     places = "/run/gb10-ring-image /var/lib/docker/tmp/docker-* /var/lib/containers/gb10-ring-image-* /var/tmp/*podman*"
     script = (
-        f"ls -d {places} 2>/dev/null; ls /var/lib/docker/image/overlay2/layerdb/sha256 2>/dev/null; "
-        "ls -d /var/lib/containers/storage/overlay/*/diff 2>/dev/null; "
+        f"ls -d {places} {LAYERS[runtime]} 2>/dev/null; "
         "systemctl list-units --all --no-legend 'gb10-ring-image*'; ss -Hltn 'sport = :7874'; true"
     )
     return on(node, script)

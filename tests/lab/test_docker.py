@@ -58,8 +58,8 @@ def test_a_transfer_that_breaks_leaves_nothing_and_the_next_run_finishes_it(imag
         for node, address in (("spark2", "198.19.0.1"), ("spark3", "198.19.4.1")):
             assert f"[{node}]: FAILED!" in output and f"{address}: /usr/bin/docker load --quiet: exit 1" in output
     assert [run.ids("docker", node) for node in NODES] == [[image[1]], [], []]
-    assert [run.left(node) for node in NODES[1:]] == ["", ""]
-    assert "gb10-ring-image" not in run.left("spark1") and "7874" not in run.left("spark1")
+    assert [run.left("docker", node) for node in NODES[1:]] == ["", ""]
+    assert "gb10-ring-image" not in run.left("docker", "spark1") and "7874" not in run.left("docker", "spark1")
     run.whole("docker")
 
 
@@ -80,7 +80,7 @@ def test_the_group_serves_from_the_image_that_was_pulled_once(image):
             node,
             "docker inspect -f '{{.Image}} {{.HostConfig.RestartPolicy.Name}} {{.HostConfig.Privileged}}' gb10-ring-engine",
         ) == (f"{image[1]} no false")
-        assert "gb10-ring-image" not in run.left(node) and "7874" not in run.left(node)
+        assert "gb10-ring-image" not in run.left("docker", node) and "7874" not in run.left("docker", node)
 
 
 def test_the_runtime_was_asked_for_what_the_specification_says(image):

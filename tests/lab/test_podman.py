@@ -41,7 +41,7 @@ def test_a_transfer_that_breaks_leaves_nothing(image):
     code, output = run.engine(*words(image))
     assert code != 0 and "no neighbour gave sha256:" in output, output
     assert [run.ids("podman", node) for node in NODES] == [[image], [], []]
-    assert [run.left(node) for node in NODES[1:]] == ["", ""]
+    assert [run.left("podman", node) for node in NODES[1:]] == ["", ""]
     run.whole("podman")
 
 
