@@ -112,7 +112,7 @@ def test_the_specification_is_plain_data_and_cannot_be_changed():
         spec.rank = 1
 
 
-@pytest.mark.parametrize(("rank", "position", "lines"), [(0, 2, ["a", "b"]), (1, 1, ["a"]), (2, 0, ["a"])])
+@pytest.mark.parametrize(("rank", "position", "lines"), [(0, 2, ["a", "b", "Application startup complete"]), (1, 1, ["a"]), (2, 0, ["a"])])
 def test_start_order_and_what_a_healthy_rank_shows(rank, position, lines):
     spec = build(PROFILE, replace(NODE, rank=rank), MODEL)
     assert spec.readiness.start_position == position  # the highest rank first, the head last
