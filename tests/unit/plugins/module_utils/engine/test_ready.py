@@ -11,6 +11,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import (
     Look,
     Reply,
     checks,
+    log_check,
     outcome,
     ready,
     served,
@@ -34,7 +35,7 @@ DOWN = Reply(error="Connection refused")
         (Look(RUNNING), True, True, "ready"),
         (Look(RUNNING, DOWN, DOWN), False, False, "waiting"),
         (Look(RUNNING, Reply(503), MODELS), False, False, "waiting"),
-        (Look(UnitState("loaded")), False, False, "waiting"),
+        (Look(UnitState("loaded")), False, True, "ended"),
         (Look(AGAIN, OK), False, True, "ended"),
     ],
 )
@@ -96,3 +97,24 @@ def test_health_names_what_was_asked_and_found():
     found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, DOWN, DOWN))[-1]
     assert found.found == "http://h:1: /health Connection refused, /v1/models Connection refused"
     assert found.expected == "/health status 200, /v1/models with m"
+
+
+LINES = [
+    {"text": "NET/IB", "want": "present", "means": "RDMA is used"},
+    {"text": "NET/Socket", "want": "absent", "means": "TCP is used"},
+]
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (["x NET/IB : Using"], "every line that a healthy rank has"),
+        ([], "no 'NET/IB' (RDMA is used)"),
+        (["NET/Socket : Using"], "no 'NET/IB' (RDMA is used); 'NET/Socket' (TCP is used)"),
+    ],
+)
+def test_lines_of_a_healthy_log(log, found):
+    check = log_check("a", "u.service", log, LINES)
+    assert (check.id, check.ok, check.found) == ("engine.log", found.startswith("every"), found)
+    assert check.severity == "warning"
+    assert check.expected == "'NET/IB' present; 'NET/Socket' absent"
