@@ -45,11 +45,12 @@ class Site:
     def asked(self):
         return {path for path, _headers in self.store.seen}
 
-    def stage(self, revision, sliced=SLICED, **more):
+    def stage(self, revision, sliced=None, **more):
         place = self.root.parent / f"{self.root.name}.sources"
         place.write_text(source.render(self.store.sources()), encoding="ascii")
         given = {"plan": row_process.plan_of(self.store, revision=revision), "node": "n1", "disk_ceiling_percent": 100}
-        return self.call(checkpoint_stage, **{**given, "sliced": sliced, "sources_file": str(place), **more})
+        given |= {"sliced": SLICED if sliced is None else sliced, "sources_file": str(place)}
+        return self.call(checkpoint_stage, **{**given, **more})
 
     def rows(self, revision, placement="shard", **more):
         wanted = row_process.rows_of(

@@ -29,7 +29,8 @@ BUDGET = {"used": 1000, "after": 1300, "size": 2000}
 SETTLED = Record(A)
 
 
-def node(name="n0", current=A, summary=NEW, record=SETTLED, **more):
+def node(name="n0", current=A, summary=None, record=SETTLED, **more):
+    summary = summary or NEW
     complete = frozenset({A, B}) if summary is KEPT else frozenset({A})
     standing = Standing(name, current, record, complete, serves=current, healthy=True)
     return Node(**{"standing": standing, "summary": summary, "budget": BUDGET, "frees": 50, **more})

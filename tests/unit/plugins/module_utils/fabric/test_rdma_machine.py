@@ -5,6 +5,7 @@ import resource
 
 import pytest
 
+from ansible_collections.gb10.ring.plugins.module_utils import made
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma_settings import RdmaPlan, Wanted, decide
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
@@ -56,7 +57,7 @@ def test_apply(tmp_path, monkeypatch):
     rdma_machine.apply(
         decide(gone, str(tmp_path), rdma_machine.current_files(tmp_path, gone), []), tmp_path / "record.json"
     )
-    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["record.json"]
+    assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"record.json", made.RECORD}
 
 
 def test_every_module_is_tried(tmp_path, monkeypatch):
