@@ -16,7 +16,7 @@ export PATH := $(BIN):$(PATH)
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
-  vm-deps test-vm test-full clean
+  report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -94,6 +94,15 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 	@lab/host-packages --bench
 	PYTHON=$(PYTHON) tests/bench/stage/peers .cache/bench-tools
 	PATH=$(CURDIR)/.cache/bench-tools/bin:$$PATH $(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
+
+report-deps: setup # A browser, for the tests of the HTML report
+	@lab/host-packages --browser
+
+report-test: report-deps ## The HTML report in headless Chromium: offline, on telephone and desk, light and dark
+	pytest -q tests/browser
+
+report-pictures: report-deps ## Draw the pictures of docs/report.md again
+	python tests/browser/samples.py docs
 
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm

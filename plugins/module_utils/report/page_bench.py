@@ -11,10 +11,8 @@ from typing import Any
 from .markup import Html, el
 from .page_marks import section, table, when
 
-_ROW = 30.0
-_LEFT = 210.0
-_WIDE = 720.0
-_RIGHT = 90.0
+_ROW = 48
+_WIDE = 400
 
 
 def benchmark(held: Mapping[str, Any] | None) -> Html:
@@ -36,7 +34,7 @@ def benchmark(held: Mapping[str, Any] | None) -> Html:
             "p",
             f"Profile {held['profile']}, {when(held['created'])}. Medians; each prompt began with a nonce of its own.",
         ),
-        *plots,
+        el("div", *plots, class_="cards"),
         table("All measurements", heads, [_cells(row) for row in rows], numbers=(1, 2, 3)),
     )
 
@@ -63,35 +61,26 @@ def _plot(kind: str, rows: Sequence[Mapping[str, Any]]) -> Html:
     known = [float(value) for row in rows for value in (row["median"], row.get("published")) if value is not None]
     if not known:
         return Html("")
-    scale = (_WIDE - _LEFT - _RIGHT) / max(*known, 1e-9)
+    scale = _WIDE / max(*known, 1e-9)
     shapes: list[Html] = []
     for at, row in enumerate(rows):
-        y = at * _ROW + 6
+        y = at * _ROW
         name = f"{row['tokens']:,} tokens, {row['concurrency']} at once"
-        shapes.append(el("text", name, x=0, y=f"{y + 14:.0f}", font_size=13))
-        length = float(row["median"] or 0) * scale
-        shapes.append(el("rect", x=_LEFT, y=f"{y:.0f}", width=f"{length:.1f}", height=18, class_="a"))
         said = "no result" if row["median"] is None else f"{row['median']:,.1f}"
-        shapes.append(el("text", said, x=_WIDE, y=f"{y + 14:.0f}", font_size=13, class_="end"))
+        shapes.append(el("text", name, x=0, y=y + 14, font_size=12))
+        shapes.append(el("text", said, x=_WIDE, y=y + 14, font_size=12, class_="end"))
+        length = float(row["median"] or 0) * scale
+        shapes.append(el("rect", x=0, y=y + 22, width=f"{length:.1f}", height=14, class_="a"))
         if row.get("published") is not None:
-            x = f"{_LEFT + float(row['published']) * scale:.1f}"
-            shapes.append(
-                el(
-                    "line",
-                    el("title", f"published: {_rate(row['published'], row)}"),
-                    x1=x,
-                    x2=x,
-                    y1=f"{y - 3:.0f}",
-                    y2=f"{y + 21:.0f}",
-                    class_="published",
-                )
-            )
+            x = f"{float(row['published']) * scale:.1f}"
+            title = el("title", f"published: {_rate(row['published'], row)}")
+            shapes.append(el("line", title, x1=x, x2=x, y1=y + 19, y2=y + 39, class_="published"))
     words = f"{kind} in {rows[0]['unit']}; the upright line is the published number"
     picture = el(
         "svg",
         el("title", words),
         *shapes,
-        viewBox=f"0 0 {_WIDE:.0f} {len(rows) * _ROW + 6:.0f}",
+        viewBox=f"-2 0 {_WIDE + 4} {len(rows) * _ROW}",
         class_="plot",
         role="img",
         aria_label=words,

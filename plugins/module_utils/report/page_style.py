@@ -88,6 +88,7 @@ details { border: 1px solid var(--line); border-radius: 8px; background: var(--p
 summary { cursor: pointer; padding: 10px 0; font-weight: 600; }
 details table { margin-bottom: 12px; }
 .plot { display: block; width: 100%; height: auto; max-width: 720px; }
+figure .plot { max-width: 480px; margin-top: 6px; }
 .plot .axis { stroke: var(--line); } .plot .published { stroke: var(--d); stroke-width: 3; }
 footer { margin-top: 48px; padding-bottom: 32px; color: var(--faint); font-size: 0.88rem; }
 .wide { overflow-x: auto; }
