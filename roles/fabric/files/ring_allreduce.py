@@ -4,8 +4,9 @@
 """All-reduce over the group, with NCCL on GPUs or gloo on CPUs: is the sum right, and how fast is it?
 
 One process a rank. Rank, size, and where to meet come from RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT and LOCAL_RANK, as torchrun sets
-them; the module fabric_allreduce gives the whole text on the standard input of a Python that has torch. The last line on the
-standard output is MARK and a JSON object. Needs Python 3.10 or newer and torch, nothing else.
+them, or from --env. The module fabric_allreduce gives the whole text on the standard input of a Python that has torch, so that
+nothing has to be mounted into a container. The last line on the standard output is MARK and a JSON object. Needs Python 3.10 or
+newer and torch, nothing else.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import statistics
 import sys
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 MARK = "gb10-ring-allreduce: "
@@ -38,13 +40,18 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--iterations", type=int, default=20, help="timed all-reduces a size")
     parser.add_argument("--memory-share", type=float, default=0.2, help="of the free memory, at most, for all buffers")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds after which the process ends itself")
+    parser.add_argument("--env", action="append", default=[], metavar="NAME=VALUE", help="set before torch is loaded")
     given = parser.parse_args(argv)
     try:
         given.sizes = sorted({int(size) for size in given.sizes.split(",")})
     except ValueError:
         parser.error(f"--sizes {given.sizes}: expected whole numbers of bytes with commas between")
+    if not all("=" in assignment for assignment in given.env):
+        parser.error("--env: expected NAME=VALUE")
     if given.sizes[0] < ITEM or not 1 <= given.iterations <= TIMED_AT_MOST or not 0 < given.memory_share <= 1:
-        parser.error(f"sizes start at {ITEM}, iterations are 1 to {TIMED_AT_MOST}, the share of memory is above 0, at most 1")
+        parser.error(
+            f"sizes start at {ITEM}, iterations are 1 to {TIMED_AT_MOST}, the share of memory is above 0, at most 1"
+        )
     return given
 
 
@@ -71,8 +78,9 @@ class Group:
     """This rank's torch, device and process group."""
 
     def __init__(self, backend: str, timeout: float) -> None:
-        import torch
-        import torch.distributed as dist
+        # Only now: NCCL's settings have to be in the environment before, and a Python without torch is an error with a text.
+        import torch  # noqa: PLC0415
+        import torch.distributed as dist  # noqa: PLC0415
 
         self.torch, self.dist, self.backend = torch, dist, backend
         self.rank, self.size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
@@ -88,8 +96,7 @@ class Group:
         dist.init_process_group(backend, timeout=datetime.timedelta(seconds=timeout), **extra)
 
     def free_memory(self) -> int:
-        with open("/proc/meminfo", encoding="ascii") as handle:
-            free = available_memory(handle.read())
+        free = available_memory(Path("/proc/meminfo").read_text(encoding="ascii"))
         if self.backend == "nccl":
             # On unified memory both are the same pool, and the GPU's figure leaves out what the page cache could give back.
             return min(free, self.torch.cuda.get_device_properties(self.device).total_memory)
@@ -192,6 +199,7 @@ def watch(timeout: float) -> None:
 
 def main(argv: list[str]) -> int:
     given = arguments(argv)
+    os.environ.update(assignment.split("=", 1) for assignment in given.env)
     watch(given.timeout)
     try:
         result = run(given)
