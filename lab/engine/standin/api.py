@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Any
 
 from . import NAME, VERSION
 from .answers import answer, logprob, tokens
+from .effects import metrics
 
 _BODY_LIMIT = 8 << 20
 _DEFAULT_TOKENS = {"completions": 16, "chat": 4096}
@@ -35,11 +37,21 @@ class Api(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], names: Sequence[str], directory: str, max_model_len: int) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        names: Sequence[str],
+        directory: str,
+        max_model_len: int,
+        speculative: Mapping[str, Any] | None = None,
+    ) -> None:
         self.names = list(names)
         self.directory = directory
         self.max_model_len = max_model_len
         self.created = int(time.time())
+        self.speculative = speculative
+        self.generated = 0
+        self.counting = threading.Lock()
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -58,6 +70,9 @@ class _Handler(BaseHTTPRequestHandler):
         path = self.path.partition("?")[0]
         if path in pages:
             self._send(200, pages[path])
+        elif path == "/metrics":
+            text = metrics(self.server.names[0], self.server.generated, self.server.speculative)
+            self._send_bytes(200, "text/plain; version=0.0.4", text.encode())
         else:
             self._send_error(BadRequestError(404, "Not Found", "NotFoundError"))
 
@@ -165,6 +180,8 @@ class _Handler(BaseHTTPRequestHandler):
     def _envelope(
         self, body: Mapping[str, Any], kind: str, choices: list[dict[str, Any]], used: int, made: int
     ) -> dict[str, Any]:
+        with self.server.counting:
+            self.server.generated += made
         prefix = "chatcmpl" if kind == "chat.completion" else "cmpl"
         return {
             "id": f"{prefix}-{uuid.uuid4().hex}",
@@ -181,9 +198,11 @@ class _Handler(BaseHTTPRequestHandler):
         )
 
     def _send(self, status: int, body: Any) -> None:
-        data = b"" if body is None else json.dumps(body).encode()
+        self._send_bytes(status, "application/json", b"" if body is None else json.dumps(body).encode())
+
+    def _send_bytes(self, status: int, kind: str, data: bytes) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Type", kind)
         self.send_header("Content-Length", str(len(data)))
         self.end_headers()
         self.wfile.write(data)

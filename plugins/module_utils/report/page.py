@@ -54,7 +54,8 @@ def page(report: Report, earlier: Sequence[Earlier]) -> str:
 def _header(report: Report) -> Html:
     numbers = report.counts
     words = [f"{numbers['held']} of {numbers['checks']} checks hold"]
-    words += [f"{numbers[kind]} {kind}" for kind in ("errors", "warnings", "notes") if numbers[kind]]
+    kinds = ("errors", "warnings", "notes")
+    words += [f"{numbers[kind]} {kind if numbers[kind] > 1 else kind[:-1]}" for kind in kinds if numbers[kind]]
     links = {
         "todo": "What to do",
         "fabric": "Fabric",

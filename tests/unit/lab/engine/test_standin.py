@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from lab.engine.standin import fabric
+from lab.engine.standin import effects, fabric
 from lab.engine.standin.answers import answer, logprob, tokens
 
 FOUR = ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]
@@ -106,3 +108,26 @@ def test_hca_list(wanted, expected):
 )
 def test_transport_line(tmp_path, environment, states, line):
     assert fabric.transport_line(environment, sysfs(tmp_path, states), "192.0.2.11") == line
+
+
+@pytest.mark.parametrize(
+    ("rank", "config", "eager", "environment", "absent"),
+    [
+        (0, {"cudagraph_mode": "FULL"}, False, {"NCCL_DEBUG_SUBSYS": "INIT,NET"}, []),
+        (1, {"cudagraph_mode": "FULL"}, False, {"NCCL_DEBUG_SUBSYS": "ALL"}, ["GPU KV cache size"]),
+        (0, {"cudagraph_mode": "FULL"}, True, {"NCCL_DEBUG_SUBSYS": "NET"}, ["Graph capturing"]),
+        (0, None, False, {"NCCL_DEBUG_SUBSYS": "INIT"}, ["Graph capturing", "Subnet-aware routing"]),
+    ],
+)
+def test_the_start_tells_what_took_effect(rank, config, eager, environment, absent):
+    chosen = argparse.Namespace(node_rank=rank, compilation_config=config, enforce_eager=eager)
+    lines = "\n".join(effects.start_lines(chosen, {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", **environment}))
+    told = ["Subnet-aware routing", "Model loading took", "Available KV cache", "GPU KV cache size", "Graph capturing"]
+    assert [text for text in told if text not in lines] == sorted(absent, key=told.index)
+
+
+@pytest.mark.parametrize(("speculative", "rows"), [(None, 1), ({"method": "dspark"}, 3)])
+def test_metrics_count_tokens_and_drafts(speculative, rows):
+    text = effects.metrics("m", 100, speculative)
+    assert 'vllm:generation_tokens_total{engine="0",model_name="m"} 100.0\n' in text
+    assert len([line for line in text.splitlines() if not line.startswith("#")]) == rows

@@ -102,7 +102,7 @@ def test_what_failed_is_first_with_its_cure():
         Check("fabric.mtu", "spark2", False, "1500 bytes", "9000 bytes", "run the fabric role"),
     ]
     words = "\n".join(Tree(page(report(more=bad), [])).words)
-    assert re.search(r"Failures\n.*1 errors, 1 warnings", words)
+    assert re.search(r"Failures\n.*1 error, 1 warning", words)
     todo = words[words.index("What to do") :]
     assert todo.index("run the fabric role") < todo.index("run the memory role") < todo.index("Each line is a leg")
 
