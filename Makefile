@@ -16,7 +16,7 @@ export PATH := $(BIN):$(PATH)
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
-  report-deps report-test report-pictures vm-deps test-vm test-full clean
+  verify-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity report-test lab-test faults fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -79,6 +79,9 @@ fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe chang
 	for subject in plan safety ladder cabling; do \
 	  $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
+
+verify-test: lab-base ## verify.yml: under 20 s, all green, changes nothing; planted faults, each named with its cure
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_verify.py
 
 shapes: lab-base ## Fabric of a ring of four and of a pair; files that reach the far node through a neighbour
 	trap '$(TEST_LAB) down' EXIT; \

@@ -80,7 +80,7 @@ checks:
       ok: true
       severity: error
       found: "NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [1]rocep1s0f1:1/RoCE [RO]; OOB enP7s7:192.0.2.11<0>"
-      expected: NET/IB : Using rocep1s0f0, rocep1s0f1, and no NET/Socket : Using
+      expected: "NET/IB : Using rocep1s0f0, rocep1s0f1, and no NET/Socket : Using"
       cure: ""
 memory:
   description:

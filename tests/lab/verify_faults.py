@@ -1,0 +1,177 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Faults to plant on a verified lab of three, each with the checks that have to fail from it, and no others.
+
+Those of one round are planted together, at places where none hides or causes another: one run shows all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+Failed = tuple[str, str]  # node, check
+
+BASE = "/var/lib/gb10-ring/checkpoints/DeepSeek-V4.1-Flash-EXL3-lab"
+REVISION = f"$(readlink -f {BASE}/current)"
+UNIT = "gb10-ring-engine.service"
+SHARD = f"{REVISION}/model-00003-of-00048.safetensors"
+PRINT = f"sh -c 'echo $$ >/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs; exec systemd-cat echo \"$0\"'"
+FIRMWARE = "for device in /sys/class/infiniband/*; do echo {} >$device/fw_ver; done"
+# 198.19.4.3 is c613:0403 at the end of a GID
+GIDS = 'for gid in /sys/class/infiniband/rocep1s0f0/ports/1/gids/*; do v=$(sed s/:c613:{}$/:c613:{}/ $gid); echo "$v" >$gid; done'
+SWAPS = "/run/gb10-lab/shadow/swaps"
+FOREIGN = "/etc/sysctl.d/99-zz-other.conf"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """make, undo: shell commands on the node, or with `ctl ` in front, words for lab/ctl. id: the check that names it.
+
+    found: part of what it found; cure: part of its cure. beside: what else has to fail from it.
+    """
+
+    name: str
+    node: str
+    id: str
+    make: str
+    undo: str
+    found: str
+    cure: str
+    beside: tuple[Failed, ...] = ()
+
+    @property
+    def failed(self) -> set[Failed]:
+        return {(self.node, self.id), *self.beside}
+
+
+@dataclass(frozen=True)
+class Round:
+    """Faults of one run of verify.yml. variables: further ones of that run."""
+
+    faults: tuple[Fault, ...]
+    variables: Mapping[str, object] = field(default_factory=dict)
+
+
+QUICK = {"fabric_check_timeout": 3}  # a leg that is down is not waited for
+# The last one prints into the log of the engine, which cannot be taken back.
+ROUNDS = {
+    "cables and devices": Round(
+        (
+            Fault(
+                *("cable", "spark1", "fabric.carrier"),
+                make="ctl cable cut cable1",
+                undo="ctl cable heal cable1",
+                found="no carrier on enp1s0f0np0",
+                cure="seat the cable from port 0 of spark1",
+                beside=(
+                    ("spark2", "fabric.carrier"),
+                    *((node, check) for node in ("spark1", "spark2") for check in ("rdma.state",)),
+                ),
+            ),
+            Fault(
+                *("stale GID", "spark3", "fabric.gid"),
+                make=GIDS.format("0403", "0909"),
+                undo=GIDS.format("0909", "0403"),
+                found="enp1s0f0np0",
+                cure="",
+            ),
+            Fault(
+                *("disk over ceiling", "spark2", "checkpoint.disk"),
+                make="fallocate -l $(($(df --output=avail -B1 /var/lib/gb10-ring | tail -1) - 20000000)) /var/lib/gb10-ring/filler",
+                undo="rm /var/lib/gb10-ring/filler",
+                found="used",
+                cure="free space",
+            ),
+        ),
+        QUICK,
+    ),
+    "files and settings": Round(
+        (
+            Fault(
+                *("mtu", "spark2", "fabric.mtu"),
+                make="ip link set enp1s0f1np1 mtu 1500",
+                undo="ip link set enp1s0f1np1 mtu 9000",
+                found="1500 bytes on enp1s0f1np1",
+                cure="run the fabric role again",
+                beside=(("spark1", "fabric.ping"),),
+            ),
+            Fault(
+                *("address", "spark3", "fabric.address"),
+                make="ip addr del 198.19.5.3/24 dev enP2p1s0f0np0",
+                undo="ip addr add 198.19.5.3/24 dev enP2p1s0f0np0",
+                found="no IPv4 address on enP2p1s0f0np0",
+                cure="run the fabric role again",
+                beside=(("spark1", "fabric.ping"),),
+            ),
+            Fault(
+                *("odd firmware", "spark3", "fabric.firmware"),
+                make=FIRMWARE.format("28.47.1026"),
+                undo=FIRMWARE.format("28.45.4028"),
+                found="28.47.1026",
+                cure="firmware",
+            ),
+            Fault(
+                *("swap on", "spark1", "memory.swap"),
+                make=f"printf '/swap.img file 16777212 0 -2\\n' >>{SWAPS}",
+                undo=f"sed -i /swap.img/d {SWAPS}",
+                found="/swap.img",
+                cure="swapoff",
+            ),
+            Fault(
+                *("wrong sysctl", "spark2", "memory.sysctl"),
+                make="echo 60 >/proc/sys/vm/swappiness",
+                undo="echo 10 >/proc/sys/vm/swappiness",
+                found="vm.swappiness = 60",
+                cure="memory role",
+            ),
+            Fault(
+                *("foreign file", "spark3", "memory.foreign"),
+                make=f"echo vm.swappiness = 33 >{FOREIGN}",
+                undo=f"rm {FOREIGN}",
+                found="99-zz-other.conf",
+                cure="99-zz-other.conf",
+            ),
+            Fault(
+                *("missing file", "spark1", "checkpoint.files"),
+                make=f"mv {SHARD} {BASE}/kept",
+                undo=f"mv {BASE}/kept {SHARD}",
+                found="model-00003-of-00048.safetensors: missing",
+                cure="only wrong files are fetched again",
+            ),
+            Fault(
+                *("damaged file", "spark2", "checkpoint.files"),
+                make=f"cp -a {SHARD} {BASE}/kept; printf x | dd of={SHARD} bs=1 seek=70000 conv=notrunc status=none; "
+                f"touch -r {BASE}/kept {SHARD}",
+                undo=f"cp -a {BASE}/kept {SHARD}; rm {BASE}/kept",
+                found="model-00003-of-00048.safetensors",
+                cure="has to be deleted first",
+            ),
+            Fault(
+                *("wrong config edit", "spark3", "checkpoint.config"),
+                make=f'cp -a {REVISION}/config.json {BASE}/kept; sed -i \'s/"num_attention_heads": 72/"num_attention_heads": 64/\' '
+                f"{REVISION}/config.json",
+                undo=f"cp -a {BASE}/kept {REVISION}/config.json; rm {BASE}/kept",
+                found="64 heads / 9 groups",
+                cure="config.json",
+                beside=(("spark3", "checkpoint.files"),),
+            ),
+            Fault(
+                *("Socket line", "spark1", "engine.transport"),
+                make=f"{PRINT} 'NCCL INFO NET/Socket : Using [0]enP7s7:198.18.0.1<0>'; sleep 0.3",
+                undo="true",
+                found="NET/Socket : Using",
+                cure="memlock",
+            ),
+            Fault(
+                *("role that cannot look", "spark2", "verify.looked"),
+                make="mv /etc/gb10-ring/engine.json /etc/gb10-ring/kept; echo '{' >/etc/gb10-ring/engine.json",
+                undo="mv /etc/gb10-ring/kept /etc/gb10-ring/engine.json",
+                found="engine.json is not JSON",
+                cure="run verify.yml again",
+            ),
+        ),
+        {**QUICK, "checkpoint_verify": "full"},
+    ),
+}
