@@ -103,10 +103,6 @@ options:
     type: list
     elements: dict
     default: []
-  earlier:
-    description: Result of M(gb10.ring.fabric_check) or M(gb10.ring.fabric_bandwidth) on this node. It is returned with the checks added.
-    type: dict
-    default: {}
 attributes:
   check_mode:
     description: Skipped in check mode, since it loads the fabric.
@@ -137,14 +133,14 @@ EXAMPLES = r"""
     command:
       [docker, run, --rm, -i, --network, host, --ipc, host, --gpus, all, --device, /dev/infiniband, --ulimit, "memlock=-1:-1",
        --entrypoint, python3, "registry.example/vllm@sha256:0123"]
-  register: fabric_checks
+  register: fabric_allreduce_checks
 """
 
 RETURN = r"""
 checks:
   description:
     - >-
-      Those of O(earlier), then C(fabric.allreduce) and, when the program ended well, C(fabric.allreduce_sum),
+      C(fabric.allreduce) and, when the program ended well, C(fabric.allreduce_sum),
       C(fabric.allreduce_bandwidth) and, for sizes that were left out, C(fabric.allreduce_memory).
     - With NCCL also C(fabric.allreduce_transport), C(fabric.allreduce_log) and, on a ring, C(fabric.allreduce_routing).
     - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
@@ -194,9 +190,7 @@ SPEC = {
     "fail_below": {"type": "float", "default": 0},
     "environment": {"type": "dict", "default": {}},
     "functions": {"type": "list", "elements": "dict", "default": []},
-    "earlier": {"type": "dict", "default": {}},
 }
-HOUSEKEEPING = {"changed", "failed", "invocation", "skipped", "attempts", "ansible_facts", "warnings", "deprecations"}
 SHOWN = 200
 
 
@@ -239,12 +233,7 @@ def act(options):
     if options["backend"] == "nccl" and log:
         wanted = fabric["NCCL_IB_HCA"].removeprefix("=").split(",")
         found += nccl_log.checks(options["node"], options["shape"], log, wanted)
-    earlier = {key: value for key, value in options["earlier"].items() if key not in HOUSEKEEPING}
-    result = {
-        **earlier,
-        "checks": [*earlier.get("checks", []), *(check.to_dict() for check in found)],
-        "allreduce": told,
-    }
+    result = {"checks": [check.to_dict() for check in found], "allreduce": told}
     if not all(check.ok for check in found):
         result["log"] = log.splitlines()[-SHOWN:]
     return result

@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import nccl_log
@@ -34,6 +36,15 @@ def test_the_fallback_to_sockets():
     assert "NCCL works over sockets" in found["log"].found
     assert "NCCL found no RDMA device" in found["log"].found
     assert "/dev/infiniband" in found["log"].cure
+
+
+def test_a_real_log_of_nccl_over_sockets():
+    """NCCL 2.28.9 on a machine without RDMA devices: two GPUs that were kept from NVLink and shared memory."""
+    log = Path(__file__).parents[3] / "fixtures" / "nccl-2.28.9-socket.log"
+    found = judged(log.read_text(encoding="utf-8"))
+    assert not any(check.ok for check in found.values())
+    assert found["transport"].found == "no NET/IB line; channels over NET/Socket"
+    assert found["log"].found.startswith("NCCL works over sockets; NCCL found no RDMA device")
 
 
 def test_one_device_is_not_used():
