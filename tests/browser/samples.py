@@ -47,10 +47,18 @@ def faulty() -> Report:
     )
     facts = hostvars["spark3"]["preflight_checks"]["facts"] = report_site.facts(kernel="6.17.0-1026-nvidia")
     odd = Check(
-        "parity.kernel", "spark3", False, facts["kernel"], "6.17.0-1031-nvidia as on all others", "boot the same kernel on every node", "warning"
+        "parity.kernel",
+        "spark3",
+        False,
+        facts["kernel"],
+        "6.17.0-1031-nvidia as on all others",
+        "boot the same kernel on every node",
+        "warning",
     )
     hostvars["spark3"]["preflight_checks"]["checks"].append(odd.to_dict())
-    hostvars["spark3"]["verify_failed"] = {"engine": "cannot read /etc/gb10-ring/engine.json: Permission denied"}
+    hostvars["spark3"]["verify_failed"] = {
+        "engine": {"msg": "cannot read /etc/gb10-ring/engine.json: Permission denied"}
+    }
     checks = site_checks(hostvars, hostvars, list(RESULTS))
     return Report("verify", report_site.CREATED, checks, site(hostvars, hostvars), report_site.benchmark())
 

@@ -19,7 +19,7 @@ RESULTS: Mapping[str, tuple[str, ...]] = {
     "checkpoint": ("checkpoint_checks",),
     "engine": ("engine_checks", "engine_gate_checks", "engine_acceptance_checks"),
 }
-FAILED = "verify_failed"  # role -> what its tasks failed with on the host
+FAILED = "verify_failed"  # role -> the result of the task that ended its checks on the host
 
 _CURE = (
     "cure this first and run verify.yml again: nothing is known of this part of the node. "
@@ -72,13 +72,22 @@ def _missing(host: str, variables: Mapping[str, Any], asked: Sequence[str]) -> l
             id="verify.looked",
             node=host,
             ok=False,
-            found=f"the checks of role {role} ended: {failed.get(role) or 'the node gave no answer'}",
+            found=f"the checks of role {role} ended: {reason(failed.get(role))}",
             expected=f"a result of the checks of role {role}",
             cure=_CURE,
         )
         for role in asked
         if role in failed or not (_checks(variables, RESULTS[role][0]) or _skipped(variables, role))
     ]
+
+
+def reason(result: Mapping[str, Any] | None) -> str:
+    """Why a task failed: its message, and of a module that gave no result also the last line that it said."""
+    if not result:
+        return "the node gave no answer"
+    said = [str(result.get(key) or "").strip() for key in ("module_stderr", "module_stdout", "stderr")]
+    last = next((text.splitlines()[-1] for text in said if text), "")
+    return ": ".join(filter(None, [str(result.get("msg") or "").strip(), last])) or "the task says nothing"
 
 
 def _skipped(variables: Mapping[str, Any], role: str) -> bool:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
-from ansible_collections.gb10.ring.plugins.module_utils.report.gather import RESULTS, RoleError, site_checks
+from ansible_collections.gb10.ring.plugins.module_utils.report.gather import RESULTS, RoleError, reason, site_checks
 from ansible_collections.gb10.ring.tests.unit.fixtures import report_site
 
 ALL = list(RESULTS)
@@ -41,12 +41,12 @@ def test_every_result_of_a_role_is_gathered_in_the_order_of_hosts_and_roles():
         ({"rdma_checks": result("spark2")}, []),
         ({}, [("spark2", "the checks of role rdma ended: the node gave no answer")]),
         (
-            {"rdma_checks": {"failed": True, "msg": "x"}, "verify_failed": {"rdma": "spark2: no ip command"}},
+            {"rdma_checks": {"failed": True, "msg": "x"}, "verify_failed": {"rdma": {"msg": "spark2: no ip command"}}},
             [("spark2", "the checks of role rdma ended: spark2: no ip command")],
         ),
         # its first task had a result, a later one ended it
         (
-            {"rdma_checks": result("spark2"), "verify_failed": {"rdma": "cannot read /x"}},
+            {"rdma_checks": result("spark2"), "verify_failed": {"rdma": {"msg": "cannot read /x"}}},
             [("spark2", "the checks of role rdma ended: cannot read /x")],
         ),
         ({"rdma_checks": {"skipped": True, "changed": False}}, []),
@@ -63,7 +63,7 @@ def test_a_host_without_a_result_that_others_have_is_a_failed_check(spark2, expe
 
 
 def test_a_role_that_ended_on_every_host_is_told_of_every_host():
-    hostvars = {name: {"verify_failed": {"engine": "broken"}} for name in ("a", "b")}
+    hostvars = {name: {"verify_failed": {"engine": {"msg": "broken"}}} for name in ("a", "b")}
     assert missing(site_checks(hostvars, hostvars, ALL)) == [
         (name, "the checks of role engine ended: broken") for name in ("a", "b")
     ]
@@ -77,3 +77,23 @@ def test_roles_that_were_not_run_at_all_are_no_failure():
 def test_an_unknown_role_is_named():
     with pytest.raises(RoleError, match="no checks are known of fabirc; expected some of preflight, fabric"):
         site_checks({}, [], ["fabirc"])
+
+
+@pytest.mark.parametrize(
+    ("result", "expected"),
+    [
+        (None, "the node gave no answer"),
+        ({"failed": True}, "the task says nothing"),
+        ({"msg": "cannot read /x"}, "cannot read /x"),
+        (
+            {"msg": "MODULE FAILURE", "module_stderr": "Traceback\n  x\nKeyError: 'a'\n"},
+            "MODULE FAILURE: KeyError: 'a'",
+        ),
+        (
+            {"msg": "no JSON", "module_stderr": "", "module_stdout": "python3: not found\n"},
+            "no JSON: python3: not found",
+        ),
+    ],
+)
+def test_the_reason_is_what_the_task_said(result, expected):
+    assert reason(result) == expected
