@@ -87,8 +87,9 @@ EXAMPLES = r"""
 RETURN = r"""
 checks:
   description:
-    - C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config) and C(checkpoint.disk).
-    - The three in the middle are left out when there is no receipt to compare with.
+    - C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config) and C(checkpoint.disk), and
+      C(checkpoint.unfinished) for each other revision whose staging has not ended.
+    - Files, extra and config are left out when there is no receipt to compare with.
   returned: success
   type: list
   elements: dict

@@ -20,7 +20,7 @@ import jsonschema
 import pytest
 
 from site_run import CHECKOUT, NODES, ctl, on, play
-from verify_faults import ROUNDS, Fault
+from verify_faults import ROUNDS, Fault, Round
 
 # Files of the system and of ours with their times, units, addresses, routes, kernel settings. Left out: what every login and every
 # Ansible task touches on any machine (the journal, Ansible's temporary folder, session scopes).
@@ -134,6 +134,27 @@ def act(fault: Fault, command: str) -> None:
         on(fault.node, command)
 
 
+def run(planned: Round, folder: Path) -> tuple[int, str, dict[str, Any]]:
+    """verify.yml with all faults of a round; they are taken back whatever happens."""
+    planted = []
+    try:
+        everywhere(planned.before)
+        for fault in planned.faults:
+            planted.append(fault)
+            act(fault, fault.make)
+        tags = ("--tags", planned.tags) if planned.tags else ()
+        return verify(folder, *tags, **planned.variables)
+    finally:
+        for fault in reversed(planted):
+            act(fault, fault.undo)
+        everywhere(planned.after)
+
+
+def everywhere(command: str) -> None:
+    for node in NODES if command else ():
+        on(node, command)
+
+
 @pytest.fixture(scope="module")
 def with_faults(folder):
     """The report of a run with all faults of a round, made once."""
@@ -141,15 +162,7 @@ def with_faults(folder):
 
     def report(name: str) -> tuple[int, str, dict[str, Any]]:
         if name not in made:
-            planted = []
-            try:
-                for fault in ROUNDS[name].faults:
-                    planted.append(fault)
-                    act(fault, fault.make)
-                made[name] = verify(folder, **ROUNDS[name].variables)
-            finally:
-                for fault in reversed(planted):
-                    act(fault, fault.undo)
+            made[name] = run(ROUNDS[name], folder)
         return made[name]
 
     return report

@@ -8,6 +8,7 @@ Those of one round are planted together, at places where none hides or causes an
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -48,11 +49,32 @@ class Fault:
 
 @dataclass(frozen=True)
 class Round:
-    """Faults of one run of verify.yml. variables: further ones of that run."""
+    """Faults of one run of verify.yml. variables, tags: further ones of that run. before, after: commands for every node around it."""
 
     faults: tuple[Fault, ...]
     variables: Mapping[str, object] = field(default_factory=dict)
+    tags: str = ""
+    before: str = ""
+    after: str = ""
 
+
+# A clock that is two minutes ahead for Ansible's modules: containers of one machine share their clock.
+PYTHON = "/usr/local/bin/gb10-test-python"
+SKEW = "import time; real = time.time; time.time = lambda: real() + 120"
+# Something else than the engine at another port of the head, which verify.yml is told to ask.
+PORT = 8999
+HANGS = f"import socket, time; s = socket.create_server(('0.0.0.0', {PORT})); time.sleep(600)"
+OTHER = (
+    "import http.server, json; H = type('H', (http.server.BaseHTTPRequestHandler,), {'do_GET': lambda h: (h.send_response(200), "
+    "h.end_headers(), h.wfile.write(json.dumps({'data': [{'id': 'another-model'}]}).encode()))}); "
+    f"http.server.HTTPServer(('0.0.0.0', {PORT}), H).serve_forever()"
+)
+SERVE = "systemd-run -q --unit gb10-test-api python3 -c {}; sleep 0.5"
+# Ranks that end stay ended, until the group is started again as a whole.
+STAY = f"mkdir -p /run/systemd/system/{UNIT}.d; printf '[Service]\\nRestart=no\\n' >/run/systemd/system/{UNIT}.d/test.conf; systemctl daemon-reload"
+AGAIN = f"rm -r /run/systemd/system/{UNIT}.d; systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl start {UNIT}"
+SERVES = "bash -c 'for i in $(seq 150); do (exec 3<>/dev/tcp/198.18.0.1/8000) 2>/dev/null && exit 0; sleep 0.2; done; exit 1'"
+DOWN = tuple((node, "engine.unit") for node in ("spark1", "spark2", "spark3"))
 
 QUICK = {"fabric_check_timeout": 3}  # a leg that is down is not waited for
 # The last one prints into the log of the engine, which cannot be taken back.
@@ -78,6 +100,29 @@ ROUNDS = {
                 cure="",
             ),
             Fault(
+                *("clock skew", "spark2", "preflight.clock"),
+                make=f"mkdir /opt/gb10-test; echo '{SKEW}' >/opt/gb10-test/sitecustomize.py; "
+                f"sed -i 's|^exec|PYTHONPATH=/opt/gb10-test exec|' {PYTHON}",
+                undo="rm -r /opt/gb10-test",
+                found="120 s ahead",
+                cure="",
+            ),
+            Fault(
+                *("health hanging", "spark1", "engine.health"),
+                make=SERVE.format(shlex.quote(HANGS)),
+                undo="systemctl stop gb10-test-api",
+                found="/health no answer within 5 s",
+                cure="the head answers once every rank has joined",
+                beside=(("spark1", "engine.speculation"),),
+            ),
+            Fault(
+                *("stale partials", "spark3", "checkpoint.unfinished"),
+                make=f"mkdir -p {BASE}/staging/0123456789abcdef; head -c 5000000 /dev/zero >{BASE}/staging/0123456789abcdef/x.partial",
+                undo=f"rm -r {BASE}/staging/0123456789abcdef",
+                found="0123456789abcdef",
+                cure="staging/0123456789abcdef",
+            ),
+            Fault(
                 *("disk over ceiling", "spark2", "checkpoint.disk"),
                 make="fallocate -l $(($(df --output=avail -B1 /var/lib/gb10-ring | tail -1) - 20000000)) /var/lib/gb10-ring/filler",
                 undo="rm /var/lib/gb10-ring/filler",
@@ -85,7 +130,39 @@ ROUNDS = {
                 cure="free space",
             ),
         ),
-        QUICK,
+        {**QUICK, "engine_port": PORT, "ansible_python_interpreter": PYTHON},
+        before=f"printf '#!/bin/sh\\nexec python3 \"$@\"\\n' >{PYTHON}; chmod +x {PYTHON}",
+        after=f"rm {PYTHON}",
+    ),
+    "unit stopped": Round(
+        (
+            Fault(
+                *("unit stopped", "spark3", "engine.unit"),
+                make=f"systemctl stop {UNIT}; sleep 3",
+                undo="true",
+                found="inactive (dead)",
+                cure="run the engine role",
+                beside=(*DOWN, ("spark1", "engine.health")),
+            ),
+        ),
+        tags="engine",
+        before=STAY,
+        after=AGAIN,
+    ),
+    "rank dead": Round(
+        (
+            Fault(
+                *("rank dead", "spark2", "engine.unit"),
+                make=f"systemctl kill -s KILL {UNIT}; sleep 3",
+                undo="true",
+                found="failed (failed), signal",
+                cure="journalctl -u gb10-ring-engine",
+                beside=(*DOWN, ("spark1", "engine.health")),
+            ),
+        ),
+        tags="engine",
+        before=f"{SERVES}; {STAY}",
+        after=AGAIN,
     ),
     "files and settings": Round(
         (
@@ -158,6 +235,14 @@ ROUNDS = {
                 beside=(("spark3", "checkpoint.files"),),
             ),
             Fault(
+                *("wrong model name", "spark1", "engine.health"),
+                make=SERVE.format(shlex.quote(OTHER)),
+                undo="systemctl stop gb10-test-api",
+                found="with another-model",
+                cure="",
+                beside=(("spark1", "engine.chat"), ("spark1", "engine.speculation")),
+            ),
+            Fault(
                 *("Socket line", "spark1", "engine.transport"),
                 make=f"{PRINT} 'NCCL INFO NET/Socket : Using [0]enP7s7:198.18.0.1<0>'; sleep 0.3",
                 undo="true",
@@ -172,6 +257,7 @@ ROUNDS = {
                 cure="run verify.yml again",
             ),
         ),
-        {**QUICK, "checkpoint_verify": "full"},
+        {**QUICK, "checkpoint_verify": "full", "engine_port": PORT},
+        before=SERVES,
     ),
 }

@@ -40,7 +40,7 @@ def checks(request: Request, survey: Survey) -> list[Check]:
     receipt = survey.receipt
     if receipt is not None:
         found += [_files(request, survey, receipt), _extra(request, survey, receipt), _config(request, survey, receipt)]
-    return [*found, _disk(request, survey)]
+    return [*found, *_unfinished(request, survey), _disk(request, survey)]
 
 
 def _current(request: Request, survey: Survey) -> Check:
@@ -117,6 +117,22 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
     digest = f"sha256:{hashlib.sha256((survey.config_text or '').encode()).hexdigest()}"
     ok = not derived or derived.digest == digest
     return Check("checkpoint.config", request.node, ok, found, expected, cure)
+
+
+def _unfinished(request: Request, survey: Survey) -> list[Check]:
+    """Partial files of other revisions, which nobody may want any more; nothing is said where there are none."""
+    return [
+        Check(
+            id="checkpoint.unfinished",
+            node=request.node,
+            ok=False,
+            found=f"unfinished staging of {revision}: {units.human(size)}",
+            expected="no partial files beside those of the revision that is staged now",
+            cure=f"stage {revision} to its end (checkpoint_revision), or delete staging/{revision}",
+            severity="warning",
+        )
+        for revision, size in sorted(survey.leftovers.items())
+    ]
 
 
 def _disk(request: Request, survey: Survey) -> Check:

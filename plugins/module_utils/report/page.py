@@ -101,13 +101,24 @@ def _todo(report: Report) -> Html:
     bad = failed(report.checks)
     if not bad:
         return section("todo", "What to do", el("p", "Nothing: every check holds."))
-    return section("todo", "What to do", el("ol", *(_task(check) for check in bad), class_="todo"))
+    return section("todo", "What to do", el("ol", *(_task(same) for same in _grouped(bad)), class_="todo"))
 
 
-def _task(check: Mapping[str, Any]) -> Html:
+def _grouped(checks: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """What is the same on several nodes is one thing to do."""
+    groups: dict[tuple[str, ...], list[Mapping[str, Any]]] = {}
+    for check in checks:
+        key = tuple(str(check[name]) for name in ("severity", "id", "found", "expected", "cure"))
+        groups.setdefault(key, []).append(check)
+    return list(groups.values())
+
+
+def _task(same: Sequence[Mapping[str, Any]]) -> Html:
+    check = same[0]
     name = state_of(check)
     word = "to know" if name == "unknown" else ""
-    head = el("h3", el("span", state(name, word)), el("span", check["node"]), el("code", check["id"]))
+    nodes = ", ".join(dict.fromkeys(str(one["node"]) for one in same))
+    head = el("h3", el("span", state(name, word)), el("span", nodes), el("code", check["id"]))
     pairs = [("found", check["found"]), ("expected", check["expected"]), ("cure", check["cure"])]
     return el("li", head, facts(pair for pair in pairs if pair[1]), class_=name)
 

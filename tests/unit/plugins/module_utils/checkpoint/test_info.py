@@ -149,3 +149,14 @@ def test_the_state_lists_revisions_oldest_first():
     }
     assert state["path"] == "/root/tiny" and state["current"] == "r2" and state["unfinished"] == {"r3": 5}
     assert state["disk"] == {"size": 1000, "used": 500, "available": 500, "reserved": 0}
+
+
+def test_partial_files_of_other_revisions_are_named():
+    checks = [
+        check for check in info.checks(REQUEST, replace(GOOD, leftovers={"r9": 5000000, "r8": 1})) if not check.ok
+    ]
+    assert [(check.id, check.severity, check.found) for check in checks] == [
+        ("checkpoint.unfinished", "warning", "unfinished staging of r8: 1 B"),
+        ("checkpoint.unfinished", "warning", "unfinished staging of r9: 5.0 MB"),
+    ]
+    assert "delete staging/r9" in checks[1].cure

@@ -107,6 +107,14 @@ def test_what_failed_is_first_with_its_cure():
     assert todo.index("run the fabric role") < todo.index("run the memory role") < todo.index("Each line is a leg")
 
 
+def test_what_is_the_same_on_several_nodes_is_told_once():
+    bad = [Check("memory.swap", node, False, "on", "off", "run the memory role") for node in ("spark1", "spark3")]
+    other = Check("memory.swap", "spark2", False, "/swap.img", "off", "run the memory role")
+    words = Tree(page(report(more=[*bad, other]), [])).words
+    assert words.count("run the memory role") == 2
+    assert "spark1, spark3" in words
+
+
 def test_links_lead_to_sections():
     tree = Tree(page(report(), []))
     assert {one[1:] for one in tree.having("href")} <= set(tree.having("id"))
