@@ -22,6 +22,8 @@ from .page_style import CSS
 
 # Nothing may be loaded or run, whatever a text of a node contains.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+# What is measured over more than one leg.
+_OF_THE_GROUP = ("fabric.allreduce", "fabric.bandwidth_sum", "fabric.cabling")
 _VERDICTS = {"ok": "All good", "warnings": "Warnings", "failures": "Failures"}
 
 
@@ -30,7 +32,7 @@ def page(report: Report, earlier: Sequence[Earlier]) -> str:
     site = report.site or {"shape": "", "mtu": 0, "legs": [], "nodes": [], "versions": []}
     sections = [
         _todo(report),
-        *([_fabric(site)] if site["legs"] else []),
+        *([_fabric(site, report.checks)] if site["legs"] else []),
         *([_nodes(site)] if site["nodes"] else []),
         *([_versions(site)] if site["versions"] else []),
         _engine(report),
@@ -126,7 +128,7 @@ def _task(same: Sequence[Mapping[str, Any]]) -> Html:
 # --- the group --------------------------------------------------------------------------------------------------------
 
 
-def _fabric(site: Mapping[str, Any]) -> Html:
+def _fabric(site: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> Html:
     rates = any(end["gbps"] is not None for leg in site["legs"] for end in leg["ends"])
     legend = "Each line is a leg: one rail of one cable. "
     legend += (
@@ -150,6 +152,7 @@ def _fabric(site: Mapping[str, Any]) -> Html:
         for end in leg["ends"]
     ]
     heads = ("cable", "netdev", "node", "port", "address", "MTU", "Gb/s out", "state")
+    whole = [check for check in checks if check["id"].startswith(_OF_THE_GROUP)]
     return section(
         "fabric",
         "Fabric",
@@ -157,6 +160,7 @@ def _fabric(site: Mapping[str, Any]) -> Html:
         el("div", chain(site), class_="drawing narrow"),
         el("p", legend, class_="faint legend"),
         el("details", el("summary", "Legs as a table"), table("Both ends of each leg", heads, rows, numbers=(5, 6))),
+        _checks_table("Cables and the group as a whole", whole) if whole else "",
     )
 
 
