@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults fanout staging fabric-test molecule shapes bench-stage \
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full fabric-test molecule shapes bench-stage \
   verify-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity report-test lab-test faults verify-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test staging fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -68,11 +68,13 @@ lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by
 faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run, each with its cure and the run after it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_dry_run.py tests/lab/test_faults.py
 
-staging: lab-base ## Staging through a proxy that injects faults, and what it leaves on nodes
-	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_staging.py
+staging: lab-base ## Staging through a proxy that injects faults, secrets looked for meanwhile; bytes that leave the store when nodes share
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m 'not full' tests/lab/test_staging.py tests/lab/test_fanout.py
 
-fanout: lab-base ## Nodes that give each other files: what leaves the store, and neighbours that die or lie (8 min)
-	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_fanout.py
+staging-full: lab-base ## The longer ones: controllers and neighbours that die or lie, a disk that fills up, objects that change
+	trap '$(TEST_LAB) down' EXIT; for subject in staging interrupted fanout; do \
+	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
+	done
 
 fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe changes, the ladder, the cables
 	trap '$(TEST_LAB) down' EXIT; \
@@ -113,7 +115,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: matching by MAC, soft RoCE, swap, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm.py
 
-test-full: test fanout staging test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

@@ -24,6 +24,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options impor
     range_problems,
 )
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.progress import moved_numbers
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.watch import LEASE_S
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
 from ansible_collections.gb10.ring.plugins.plugin_utils import s3
 from ansible_collections.gb10.ring.plugins.plugin_utils.following import Follower, LostError, Node
@@ -32,8 +33,10 @@ from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
 MODULE = "gb10.ring.checkpoint_stage"
 #: Seconds that a process on a node may take at most. What stands still is ended long before by its own limits.
 TIME_LIMIT = 7 * 86400
-#: Bytes from which a transfer runs by itself on the node: a dropped connection does not end it, and it can be followed.
+#: Bytes, or seconds by its rate limit, from which a transfer runs by itself on the node: a dropped connection does not end it
+#: within a minute, and it can be followed.
 BACKGROUND = 256 << 20
+BACKGROUND_S = 60
 # Looked at when the controller loads the plugin: the processes that run tasks have no terminal.
 AT_TERMINAL = os.isatty(1)
 
@@ -71,7 +74,7 @@ class ActionModule(ActionBase):
             return with_wheel_check(answer, wheel, options) if answer.get("needs_runtime") else answer
         if answer.get("needs_runtime") and not wheel:
             return failure(answer, "{}: {}. Cure: {}".format(options["node"], *wheel_texts(options, answer)))
-        background = options["progress"] == "on" or answer["summary"]["fetch"]["bytes"] >= BACKGROUND
+        background = options["progress"] == "on" or long(answer["summary"]["fetch"]["bytes"], options["rate_limit"])
         return self._rounds(options, {"wheel": wheel, "background": background}, task_vars)
 
     def _rounds(self, options: dict[str, Any], way: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
@@ -96,7 +99,7 @@ class ActionModule(ActionBase):
         """Send addresses, and awscrt where it is needed, into the task's own temporary directory and call the module."""
         shell = self._connection._shell
         directory = shell.tmpdir or self._make_tmp_path()
-        sent = {"sources_file": shell.join_path(directory, "sources.json")}
+        sent = {"sources_file": shell.join_path(directory, source.FILE)}
         try:
             self._transfer_data(sent["sources_file"], source.render(addresses(options)))
             if way["wheel"]:
@@ -106,6 +109,7 @@ class ActionModule(ActionBase):
             arguments = {**node_arguments(options), **sent, "ca_pem": authority(options)}
             arguments = {name: value for name, value in arguments.items() if value is not None}
             if way["background"]:
+                arguments["lease_s"] = LEASE_S
                 return self._followed(options, arguments, task_vars)
             return self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
         finally:
@@ -131,13 +135,13 @@ class ActionModule(ActionBase):
                 module_name="ansible.legacy.async_status", module_args=known, task_vars=task_vars
             )
 
-        plan = options["plan"]
-        path = Layout(options["root"], plan["name"]).progress(plan["revision"])
-        command = f"cat {shlex.quote(str(path))} 2>/dev/null || true"
+        command, run = look_command(options), os.getppid()
         node = Node(
             options["node"],
             lambda: patient(lambda: self._low_level_execute_command(command).get("stdout", ""), ""),
             lambda: patient(lambda: ask("status"), {}),
+            # A worker outlives an ansible-playbook that is killed, or whose terminal is closed; the node is to hear of that.
+            lambda: os.getppid() == run,
         )
         loud = options["progress"] == "on" or (options["progress"] == "auto" and AT_TERMINAL)
         result = Follower(node, display.display if loud else None).wait()
@@ -158,6 +162,18 @@ def patient(call: Callable[[], _T], otherwise: _T) -> _T:
         return call()
     except AnsibleConnectionFailure:
         return otherwise
+
+
+def look_command(options: dict[str, Any]) -> str:
+    """Prints the progress. To look is also the sign that somebody still follows: it renews the lease."""
+    layout, revision = Layout(options["root"], options["plan"]["name"]), options["plan"]["revision"]
+    lease, progress = shlex.quote(str(layout.lease(revision))), shlex.quote(str(layout.progress(revision)))
+    return f"touch -c {lease}; cat {progress} 2>/dev/null || true"
+
+
+def long(size: int, rate_limit: int) -> bool:
+    """Whether a transfer of so many bytes is one to follow."""
+    return size >= BACKGROUND or (rate_limit > 0 and size / rate_limit >= BACKGROUND_S)
 
 
 def signed(options: dict[str, Any]) -> dict[str, str]:

@@ -22,6 +22,9 @@ description:
   - >-
     The revision appears under C(revisions) in one rename when all its files are there, and its receipt is written last. Files of a
     staged revision that have gone wrong are fetched again and swapped in one by one.
+  - >-
+    A run whose controller is interrupted ends on the nodes too, at once or, where it runs by itself (256 MiB or more), a minute
+    after the controller's last sign. The next run goes on with what has come.
   - Credentials stay on the controller. The node gets presigned addresses, which are in no file that outlives the task.
   - What is written does not stay in the page cache, which on a GB10 is memory that the GPU lacks.
 extends_documentation_fragment:
@@ -111,6 +114,12 @@ options:
   supersedes:
     description: Name of a revision whose unfinished staging is gone on with, because an object of it was replaced.
     type: str
+  lease_s:
+    description:
+      - Seconds after which the module ends when the controller has not touched its lease, a file beside the staging directory.
+      - V(0) for a module whose result the controller waits for. Filled in by the action plugin.
+    type: int
+    default: 0
   sources_file:
     description: Path of a file on the node with the presigned addresses. Filled in by the action plugin, deleted when read.
     type: path

@@ -19,11 +19,15 @@ class LostError(Exception):
 
 @dataclass(frozen=True)
 class Node:
-    """How to ask a node. progress: text of its progress file, empty when there is none. status: what async_status says."""
+    """How to ask a node. progress: text of its progress file, empty when there is none. status: what async_status says.
+
+    wanted: whether anybody waits for the result.
+    """
 
     name: str
     progress: Callable[[], str]
     status: Callable[[], Mapping[str, Any]]
+    wanted: Callable[[], bool] = lambda: True
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,8 @@ class Follower:
         """The result of the process. Raises LostError."""
         while True:
             self._pace.sleep(self._pace.look)
+            if not self._node.wanted():
+                raise LostError(f"{self._node.name}: the run that wanted the result is gone")
             found = parse(self._node.progress())
             if found and (self._seen is None or found.tick != self._seen.tick):
                 self._seen, self._sign_at = found, self._pace.clock()

@@ -18,7 +18,7 @@ try:
     from botocore.config import Config
     from botocore.exceptions import BotoCoreError, ClientError
 except ImportError:
-    boto3 = None  # type: ignore[assignment]
+    boto3 = None
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import objects
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import (
@@ -97,7 +97,7 @@ def connect(settings: Settings) -> Any:
         read_timeout=settings.read_timeout_s,
         max_pool_connections=PARALLEL,
         retries={"mode": "standard", "total_max_attempts": 3},
-        s3={"addressing_style": settings.addressing_style},  # type: ignore[typeddict-item]
+        s3={"addressing_style": settings.addressing_style},
         # boto3 1.36 and later otherwise send checksum headers that some stores do not know.
         request_checksum_calculation="when_required",
         response_checksum_validation="when_required",

@@ -40,7 +40,7 @@ _CODES: dict[str, tuple[str, str]] = {
     ),
     "AccessDenied": (
         "this key may not read there",
-        "give it s3:ListBucket on the bucket and s3:GetObject on the objects, or use another key",
+        "give it s3:ListBucket on the bucket and s3:GetObject on the objects, or use another key (checkpoint_s3_profile)",
     ),
     "RequestTimeTooSkewed": ("the clock of this controller is wrong", "set it (timedatectl set-ntp true)"),
     "ExpiredToken": ("the session token has expired", "log in again, or use a key that does not expire"),
@@ -63,7 +63,7 @@ _STATUS = {"403": "AccessDenied", "404": "NoSuchBucket", "301": "PermanentRedire
 _NO_WRITE = (
     "this key may not write there",
     "give it s3:PutObject and s3:AbortMultipartUpload on the objects, and s3:ListBucketMultipartUploads on the bucket and "
-    "s3:ListMultipartUploadParts on the objects to go on where a run broke off, or use another key",
+    "s3:ListMultipartUploadParts on the objects to go on where a run broke off, or use another key (checkpoint_s3_profile)",
 )
 
 

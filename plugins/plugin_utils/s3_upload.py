@@ -14,7 +14,7 @@ from typing import Any
 try:
     from botocore.exceptions import ClientError
 except ImportError:
-    ClientError = Exception  # type: ignore[assignment,misc]  # s3.connect says that boto3 is missing
+    ClientError = Exception  # s3.connect says that boto3 is missing
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import objects, publish
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.publish import Local, Part

@@ -30,6 +30,11 @@ def run(*extra, inventory=INVENTORY / "ring.yml", **variables):
     return code, output, proxy.bytes
 
 
+def staging_runs(node):
+    """Whether a process on the node is at work on the checkpoint."""
+    return on(node, f"test ! -e {ROOT}/staging/.lock || flock -n {ROOT}/staging/.lock true || echo yes") == "yes"
+
+
 def forget():
     everywhere(f"rm -rf {BASE}")
 

@@ -1,6 +1,6 @@
 """Nodes that give each other files: what leaves the object store, what neighbours that fail or lie cost, what is left afterwards.
 
-Runs inside the controller namespace of a freshly booted lab (`make faults`). The tests build on each other's lab, in file order.
+Runs inside the controller namespace of a freshly booted lab (`make staging`, `make staging-full`). The tests build on each other's lab, in file order.
 """
 
 from __future__ import annotations
@@ -79,12 +79,14 @@ def test_every_byte_leaves_the_store_once(expected):
     assert "/enp1s0f" not in output and f":{PORT}/" not in output
 
 
+@pytest.mark.full
 def test_a_second_run_starts_no_server_and_changes_nothing(expected):
     code, output, sent = run(*STAGE, checkpoint_fanout=True)
     assert code == 0 and set(re.findall(r"changed=(\d+)", output)) == {"0"}, output
     assert sent < 0.01 * expected[1] and nothing_is_left()
 
 
+@pytest.mark.full
 def test_a_node_that_has_nothing_takes_all_from_its_neighbours(expected):
     wanted, total, _sent = expected
     on("spark3", f"rm -rf {BASE}")
@@ -93,6 +95,7 @@ def test_a_node_that_has_nothing_takes_all_from_its_neighbours(expected):
     assert sent < 0.02 * total and all_equal(wanted) and nothing_is_left()
 
 
+@pytest.mark.full
 def test_while_it_runs_it_listens_on_fabric_addresses_and_shows_no_token(expected):
     forget()
     look = f"ss -Hltn 'sport = :{PORT}' | awk '{{print $4}}' | sort; tr '\\0' ' ' </proc/$(systemctl show -p MainPID --value {UNIT})/cmdline; "
@@ -106,6 +109,7 @@ def test_while_it_runs_it_listens_on_fabric_addresses_and_shows_no_token(expecte
     assert all_equal(expected[0]) and nothing_is_left()
 
 
+@pytest.mark.full
 def test_a_server_that_is_killed_costs_a_fallback(expected):
     wanted, total, _sent = expected
     forget()
@@ -119,6 +123,7 @@ def test_a_server_that_is_killed_costs_a_fallback(expected):
     assert 1.02 * total < sent < 2.9 * total
 
 
+@pytest.mark.full
 def test_bytes_that_a_neighbour_changed_are_never_taken(expected):
     wanted, total, _sent = expected
     forget()
@@ -135,6 +140,7 @@ def test_bytes_that_a_neighbour_changed_are_never_taken(expected):
     assert sent > 1.02 * total and nothing_is_left()
 
 
+@pytest.mark.full
 def test_a_node_that_dies_takes_nobody_with_it(expected):
     """spark2 loses its power half-way; the others end whole, and so does it, by the next run."""
     forget()

@@ -24,7 +24,7 @@ class MoveError(Exception):
 
 
 class StoppedError(MoveError):
-    """This file was given up because another one had filled the disk."""
+    """This file was given up for a reason that is not its own: the run was stopped, or another part of it failed."""
 
 
 class ChangedError(MoveError):

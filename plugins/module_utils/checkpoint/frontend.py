@@ -5,8 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ssl
-from collections.abc import Mapping
+import time
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,11 +27,12 @@ from .progress import Meter
 from .rate import Bucket
 from .receipt import Receipt, ReceiptError
 from .runtime import AWSCRT, Crc, install_wheel, load_crc64, machine
-from .source import Source, SourceError
+from .source import Source, SourceError, forget_unread
 from .source import parse as parse_sources
 from .stage import Job, NeedsControllerError, adopt, apply, locked
 from .stage import tidy as remove_staging
 from .survey import look, read_receipt, tree
+from .watch import Lease, Sign, Stop, Watch, unread
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,7 @@ class Request:
     rate_limit: int = 0
     ca_pem: str = ""
     supersedes: str = ""
+    lease_s: int = 0
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -75,6 +79,7 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
+            lease_s=options["lease_s"],
             sources=_sources(options["sources_file"]),
         )
 
@@ -85,6 +90,7 @@ def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
         return {}
     text = read_text(Path(path))
     Path(path).unlink(missing_ok=True)
+    forget_unread(Path(path).parent, time.time())
     try:
         return parse_sources(text or "")
     except SourceError as error:
@@ -151,7 +157,10 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
-    return View(request, survey, decide(request.manifest, survey, request.tp), load_crc64(request.python_path))
+    staging = decide(request.manifest, survey, request.tp)
+    # awscrt is megabytes of a library: nothing for a run that finds everything in place.
+    crc = load_crc64(request.python_path) if staging.of("fetch") else None
+    return View(request, survey, staging, crc)
 
 
 def ready(seen: View, wheel: str | None) -> bool:
@@ -191,6 +200,7 @@ def stage(request: Request) -> Staged:
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
         seen.refuse()
+        stop = Stop()
         meter = Meter(seen.staging.size_of("fetch"), len(seen.staging.of("fetch")))
         job = Job(
             layout=request.layout,
@@ -205,14 +215,30 @@ def stage(request: Request) -> Staged:
                 part_size=request.part_size,
                 bucket=Bucket(request.rate_limit),
                 crc=seen.crc,
+                stop=stop,
             ),
             meter=meter,
         )
         try:
-            apply(job)
+            with watched(request, stop):
+                apply(job)
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
     return Staged(seen, meter.numbers())
+
+
+@contextlib.contextmanager
+def watched(request: Request, stop: Stop) -> Iterator[None]:
+    """Stop what is done in this block when the controller is gone."""
+    path = request.layout.lease(request.manifest.revision)
+    signs: list[Sign] = [unread]
+    try:
+        if request.lease_s:
+            signs.append(Lease(path, request.lease_s))
+        with Watch(stop, signs):
+            yield
+    finally:
+        path.unlink(missing_ok=True)
 
 
 def tidy(request: Request) -> None:

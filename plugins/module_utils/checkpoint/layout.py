@@ -58,6 +58,9 @@ class Layout:
     def progress(self, revision: str) -> Path:
         return self.stagings / f"{revision}.progress"
 
+    def lease(self, revision: str) -> Path:
+        return self.stagings / f"{revision}.lease"
+
     @staticmethod
     def link_text(revision: str) -> str:
         """What ``current`` points to: relative, so that the root may be mounted elsewhere."""

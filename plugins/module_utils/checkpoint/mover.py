@@ -30,6 +30,7 @@ from .receipt import Entry
 from .runtime import Crc
 from .sink import Sink, disk_error
 from .source import Source
+from .watch import Stop
 
 #: Failures after which a peer is not asked any more by any file of the run.
 _STRIKES = 2
@@ -46,7 +47,7 @@ class Transfer:
     direct: bool = True
     bucket: Bucket = field(default_factory=Bucket)
     crc: Crc | None = None
-    stop: threading.Event = field(default_factory=threading.Event)
+    stop: Stop = field(default_factory=Stop)
     sleep: Callable[[float], None] | None = None
     chance: Callable[[], float] = random.random
 
@@ -135,6 +136,8 @@ class Mover:
     def _do(self, lane: Lane, moving: Moving, task: Task) -> None:
         error: MoveError | None = MoveError("it was given up by a fault of the program; see the error of the task")
         try:
+            if task.kind != "finish":
+                self._go_on(moving)
             sink = self._sink(moving)
             actions = {"fetch": self._fetch, "check": self._check, "hash": self._hash, "finish": self._finish}
             actions[task.kind](lane, moving, sink, task.part)
@@ -145,7 +148,7 @@ class Mover:
             error = disk_error(moving.wanted.partial, moving.file.size, failed)
         finally:
             if error and error.disk_full:
-                self._transfer.stop.set()
+                self._transfer.stop.set("the disk is full")
             with self._ready:
                 moving.error = moving.error or error
                 moving.returned()
@@ -277,7 +280,7 @@ class Mover:
 
     def _go_on(self, moving: Moving) -> None:
         if self._transfer.stop.is_set():
-            raise StoppedError("stopped, because the disk is full")
+            raise StoppedError(f"stopped, because {self._transfer.stop.reason}")
         if moving.error:
             raise StoppedError("stopped, because another part of it failed")
 

@@ -73,6 +73,7 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "sources_file": {"type": "path"},
     "supersedes": {"type": "str"},
     "replaced_ok": {"type": "bool", "default": False},
+    "lease_s": {"type": "int", "default": 0},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
 }
@@ -121,6 +122,7 @@ def range_problems(options: dict[str, Any]) -> list[str]:
         "read_timeout_s": (1, 3600),
         "part_mib": (8, 64),
         "rate_limit": (0, 1 << 40),
+        "lease_s": (0, 3600),
         "port": (1024, 65535),
         "patience_s": (0, 604800),
         "idle_s": (10, 86400),

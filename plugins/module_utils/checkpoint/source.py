@@ -5,13 +5,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
 Kind = Literal["s3", "peer"]
+#: Name of the file in which they travel, in the temporary directory that Ansible makes for a task.
+FILE = "gb10-ring-sources.json"
+#: Age, in seconds, of such a file that no task will read any more.
+OLD_S = 600
 
 
 class SourceError(ValueError):
@@ -62,6 +68,17 @@ def _source(row: Mapping[str, Any]) -> Source:
     if kind not in ("s3", "peer") or not url.startswith(("http://", "https://")):
         raise ValueError("source")
     return Source(url, kind, float(row.get("patience_s", 0.0)))
+
+
+def forget_unread(directory: Path, now: float) -> None:
+    """Remove files with addresses that were sent to this node and never read. directory: that of a task.
+
+    A controller that dies in the moment between sending them and starting their reader leaves one.
+    """
+    for path in directory.parent.glob(f"ansible-tmp-*/{FILE}"):
+        with contextlib.suppress(OSError):
+            if path.parent != directory and now - path.stat().st_mtime > OLD_S:
+                path.unlink()
 
 
 def with_peers(

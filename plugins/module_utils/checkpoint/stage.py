@@ -9,10 +9,12 @@ import contextlib
 import fcntl
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import TextIO
 
 from ..host import HostError, sync_directory, write_text
 from . import units
@@ -29,6 +31,7 @@ from .receipt import Derived, Entry, Receipt, render
 from .source import Source
 from .survey import tree
 from .tp_config import ConfigError, derived_text
+from .watch import lock_patience
 
 
 class NeedsControllerError(Exception):
@@ -87,16 +90,27 @@ class Job:
 
 @contextlib.contextmanager
 def locked(layout: Layout) -> Iterator[None]:
-    """One staging of a checkpoint at a time on this node. Raises HostError when another one runs."""
+    """One staging of a checkpoint at a time on this node. Raises HostError when another one runs and does not end."""
     layout.stagings.mkdir(parents=True, exist_ok=True)
+    began = time.monotonic()
     with layout.lock.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise HostError(
-                f"another run is staging {layout.name} on this node ({layout.lock} is locked); wait for it, or end it"
-            ) from error
+        while not _taken(handle):
+            patience = lock_patience(layout.stagings)
+            if time.monotonic() - began > patience:
+                raise HostError(
+                    f"another run is staging {layout.name} on this node ({layout.lock} is locked, waited {patience:.0f} s); "
+                    "wait for it, or end it"
+                )
+            time.sleep(0.2)
         yield
+
+
+def _taken(handle: TextIO) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def adopt(layout: Layout, old: str, new: str) -> None:
@@ -188,8 +202,9 @@ def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str
     manifest = job.staging.manifest
     named = {path: error for path, error in failures.items() if not isinstance(error, StoppedError)}
     lines = [f"{path}: {error}" for path, error in sorted(named.items())]
-    if len(named) < len(failures):
-        lines.append(f"and {len(failures) - len(named)} more, stopped for that")
+    stopped = [error for error in failures.values() if isinstance(error, StoppedError)]
+    if stopped:
+        lines.append(f"and {len(stopped)} more: {stopped[0]}" if named else str(stopped[0]))
     return (
         f"{len(failures)} of {units.files(len(manifest.files))} of {manifest.name} revision {manifest.revision} "
         f"did not arrive; {units.files(kept)} fetched so far are kept for the next run, and parts of others.\n"
@@ -231,7 +246,7 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
 def tidy(layout: Layout, revision: str) -> None:
     """Remove what staging a revision needs and a revision with a receipt does not; a run killed at its very end leaves it."""
     shutil.rmtree(layout.staging(revision), ignore_errors=True)
-    for left in (layout.journal(revision), layout.progress(revision)):
+    for left in (layout.journal(revision), layout.progress(revision), layout.lease(revision)):
         left.unlink(missing_ok=True)
 
 

@@ -149,7 +149,7 @@ def resident(directory: Path) -> int:
 
 def _compare(tool: Tool, job: Job) -> None:
     """Every file is there with its size; the bytes themselves are compared once in a benchmark, by its caller."""
-    sizes = {str(row["path"]): int(row["size"]) for row in job.plan["files"]}  # type: ignore[attr-defined]
+    sizes = {str(row["path"]): int(row["size"]) for row in job.plan["files"]}
     found = {path.name: path.stat().st_size for path in job.target.rglob("*") if path.is_file() and path.name in sizes}
     if found != sizes:
         raise RuntimeError(f"{tool.name}: files are missing or have other sizes")

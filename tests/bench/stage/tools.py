@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import source as sources
 from servers import BUCKET, Server, client
@@ -23,14 +24,14 @@ class Job:
     """One run of one tool. plan: of the checkpoint, with size and digest of each file."""
 
     server: Server
-    plan: dict[str, object]
+    plan: dict[str, Any]
     target: Path
     scratch: Path
     bin: Path
 
     @property
     def paths(self) -> list[str]:
-        return [str(row["path"]) for row in self.plan["files"]]  # type: ignore[attr-defined]
+        return [str(row["path"]) for row in self.plan["files"]]
 
     def addresses(self) -> dict[str, str]:
         """An address of each file that needs no key: signed for S3."""

@@ -88,8 +88,8 @@ def test_the_node_gets_signed_addresses_and_no_credentials():
     action = Action({"plan": PLAN, **STORE}, [ADDRESSES, DONE])
     assert action.go() == DONE
     first, second = action.calls
-    assert "sources_file" not in first and second["sources_file"] == "/tmp/node/sources.json"
-    (address,) = source.parse(action.texts["/tmp/node/sources.json"])["a"]
+    assert "sources_file" not in first and second["sources_file"] == "/tmp/node/gb10-ring-sources.json"
+    (address,) = source.parse(action.texts["/tmp/node/gb10-ring-sources.json"])["a"]
     assert address.url.startswith("http://127.0.0.1:1/models/org/tiny/a?X-Amz-Algorithm=")
     assert second["node"] == "spark1" and action.removed == ["/tmp/node"]
     assert not {*SECRETS, "bucket", "endpoint_url", "profile", "wheel_dir", "peers", "progress"} & set(second)
@@ -106,7 +106,7 @@ def test_peers_are_asked_before_the_store():
     peers = {"a": [{"url": "http://198.51.100.2:8000/a", "patience_s": 60}]}
     action = Action({"plan": PLAN, **STORE, "peers": peers}, [ADDRESSES, DONE])
     action.go()
-    first, second = source.parse(action.texts["/tmp/node/sources.json"])["a"]
+    first, second = source.parse(action.texts["/tmp/node/gb10-ring-sources.json"])["a"]
     assert first == source.Source("http://198.51.100.2:8000/a", "peer", 60.0) and second.kind == "s3"
 
 
@@ -158,23 +158,27 @@ def test_a_long_transfer_is_followed(said):
     assert action.background == [False, True, False, False, False] and action._task.async_val == 0
     modules = [call.get("_module") for call in action.calls if "_module" in call]
     assert modules == ["async_status"] * 3 and action.calls[-1]["mode"] == "cleanup"
-    revision = PLAN["revision"]
-    assert action.calls[2]["_command"].startswith(
-        f"cat /var/lib/gb10-ring/checkpoints/tiny/staging/{revision}.progress"
-    )
+    place = f"/var/lib/gb10-ring/checkpoints/tiny/staging/{PLAN['revision']}"
+    # To look is to renew the lease.
+    assert action.calls[2]["_command"].startswith(f"touch -c {place}.lease; cat {place}.progress ")
+    assert action.calls[1]["lease_s"] == 60
     assert said == [
         "spark1: 0/1 files, 2 B of 10 B (20 %), 1 B/s, 5 s left",
         "spark1: 0/1 files, 4 B of 10 B (40 %), 1 B/s, 5 s left",
     ]
 
 
-@pytest.mark.parametrize(("size", "background"), [((256 << 20) - 1, False), (256 << 20, True)])
-def test_only_a_long_transfer_runs_by_itself_and_quietly_without_a_terminal(said, size, background):
+@pytest.mark.parametrize(
+    ("size", "rate_limit", "background"),
+    [((256 << 20) - 1, 0, False), (256 << 20, 0, True), (60 << 20, 1 << 20, True), (59 << 20, 1 << 20, False)],
+)
+def test_only_a_long_transfer_runs_by_itself_and_quietly_without_a_terminal(said, size, rate_limit, background):
     answers = [{**ADDRESSES, "summary": {"fetch": {"files": 1, "bytes": size}}}]
     answers += [{"ansible_job_id": "j1"}, {**DONE, "finished": True}, {}] if background else [DONE]
-    action = Action({"plan": PLAN, **STORE}, answers)
+    action = Action({"plan": PLAN, **STORE, "rate_limit": rate_limit}, answers)
     action.progress = [tick(1)]
     assert action.go() == DONE and any(action.background) is background and said == []
+    assert action.calls[1]["lease_s"] == (60 if background else 0)
 
 
 def test_a_connection_that_drops_is_borne(said):
@@ -182,6 +186,17 @@ def test_a_connection_that_drops_is_borne(said):
     action = Action({"plan": PLAN, **STORE, "progress": "on"}, answers)
     action.progress = [tick(1), AnsibleConnectionFailure("gone"), tick(2)]
     assert action.go() == DONE
+
+
+def test_a_worker_whose_run_is_gone_renews_nothing(said, monkeypatch):
+    parents = iter([17, 17, 1])
+    monkeypatch.setattr(checkpoint_stage.os, "getppid", lambda: next(parents))
+    answers = [ADDRESSES, {"ansible_job_id": "j1"}]
+    action = Action({"plan": PLAN, **STORE, "progress": "on"}, answers)
+    action.progress = [tick(1), tick(2)]
+    result = action.go()
+    assert result["failed"] and result["msg"] == "spark1: the run that wanted the result is gone"
+    assert len([call for call in action.calls if "_command" in call]) == 1
 
 
 def test_a_process_that_is_gone_is_told(said):

@@ -214,7 +214,7 @@ class Watch:
             self.looks += 1
             for line in Path("/proc").glob("[0-9]*/cmdline"):
                 self.look(line)
-            self.sources_seen = self.sources_seen or any(self.directory.rglob("sources.json"))
+            self.sources_seen = self.sources_seen or any(self.directory.rglob("gb10-ring-sources.json"))
             for path in self.readable(self.directory):
                 self.look(path)
 

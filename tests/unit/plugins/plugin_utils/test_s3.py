@@ -41,6 +41,21 @@ def test_addresses_for_nodes_are_signed_for_the_endpoint_that_nodes_see():
     assert SETTINGS.for_nodes == SETTINGS
 
 
+@pytest.mark.parametrize(
+    ("style", "endpoint", "start"),
+    [
+        ("path", "https://s3.example.net", "https://s3.example.net/models/org/tiny/a?"),
+        ("virtual", "https://s3.example.net", "https://models.s3.example.net/org/tiny/a?"),
+        ("virtual", None, "https://models.s3.amazonaws.com/org/tiny/a?"),
+        ("auto", "https://s3.example.net", "https://s3.example.net/models/org/tiny/a?"),
+        ("auto", None, "https://models.s3.amazonaws.com/org/tiny/a?"),
+    ],
+)
+def test_addresses_name_the_bucket_where_the_store_wants_it(style, endpoint, start):
+    settings = replace(SETTINGS, addressing_style=style, endpoint_url=endpoint)
+    assert s3.sign(s3.connect(settings), settings, ["a"], 60)["a"].startswith(start)
+
+
 def test_addresses_of_a_public_bucket_are_not_signed():
     settings = replace(SETTINGS, access_key=None, secret_key=None, anonymous=True)
     assert s3.sign(s3.connect(settings), settings, ["a"], 60) == {"a": "http://127.0.0.1:1/models/org/tiny/a"}

@@ -5,34 +5,31 @@
 
 from __future__ import annotations
 
-import contextlib
-import errno
 import hashlib
-import os
-import random
 import socket
-import threading
 from dataclasses import replace
 
 import pytest
 from awscrt import checksums
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import journal as journals
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import parts, sink
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.answers import (
-    ChangedError,
-    ExpiredError,
-    StoppedError,
-)
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import CHUNK, File
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.mover import Mover, Transfer
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.moving import Wanted
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.piece import Limits
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.progress import Meter
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.answers import ChangedError, ExpiredError
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.rate import Bucket
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Stat
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.source import Source
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server
+from ansible_collections.gb10.ring.tests.unit.fixtures.mover_run import (
+    BODY,
+    CRC,
+    FAST,
+    MD5,
+    PART,
+    PARTS,
+    SIZE,
+    Run,
+    fetch,
+    file,
+    wanted,
+    whole,
+)
 from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import (
     answer,
     drop_after,
@@ -43,71 +40,11 @@ from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import (
     stall,
 )
 
-SIZE = 3_500_001
-PART = 1 << 20
-BODY = random.Random(1).randbytes(SIZE)
-CRC = f"crc64nvme:{checksums.crc64nvme(BODY):016x}"
-MD5 = "md5:" + hashlib.md5(BODY).hexdigest()
-FAST = Limits(connect=2, read=5, stall=2, first_wait=0.01, longest_wait=0.02)
-PARTS = ["0-1048575", "1048576-2097151", "2097152-3145727", "3145728-3500000"]
-
 
 @pytest.fixture
 def store():
     with object_server.serving(shard=BODY, empty=b"") as running:
         yield running
-
-
-def file(path="shard", digest=CRC, size=SIZE, etag=None, chunks=()):
-    return File(path, size, f'"etag-of-{path}"' if etag is None else etag, digest, chunks=chunks)
-
-
-class Run:
-    """One mover in a directory, with what it left there."""
-
-    def __init__(self, directory, *wanted, **transfer):
-        self.directory, self.wanted, self.meter = directory, wanted, Meter()
-        settings = {"limits": FAST, "crc": checksums.crc64nvme, "part_size": PART, "workers": 4, "chance": lambda: 1.0}
-        self.transfer = Transfer(**{**settings, **transfer})
-        self.outcome = None
-
-    def go(self):
-        with contextlib.closing(journals.Journal(self.directory / "journal")) as journal:
-            self.outcome = Mover(self.transfer, journal, self.meter).run(self.wanted)
-        return self
-
-    @property
-    def error(self):
-        (error,) = self.outcome.failures.values()
-        return error
-
-    def record(self, boot=None):
-        text = (self.directory / "journal").read_text()
-        return journals.parse(text, journals.boot_id() if boot is None else boot)
-
-
-def wanted(store, directory, one, sources=None, begun=None):
-    return Wanted(
-        one,
-        (Source(store.url(one.path)),) if sources is None else sources,
-        directory / "sub" / one.path,
-        trusted=begun.trusted if begun else (),
-        doubtful=begun.doubtful if begun else (),
-    )
-
-
-def fetch(store, directory, one=None, sources=None, begun=None, **transfer):
-    return Run(directory, wanted(store, directory, one or file(), sources, begun), **transfer).go()
-
-
-def whole(run, body=BODY, path="shard"):
-    target = run.directory / "sub" / path
-    assert run.outcome.failures == {}
-    assert target.read_bytes() == body
-    assert [found.name for found in target.parent.iterdir()] == [path]
-    stat = target.stat()
-    assert run.outcome.entries[path].matches(Stat(stat.st_size, stat.st_mtime_ns))
-    return True
 
 
 @pytest.mark.parametrize("direct", [True, False])
@@ -303,243 +240,6 @@ def test_https_to_a_plain_server_is_not_a_crash(store, tmp_path):
 
 def test_without_an_address_the_way_to_call_it_is_named(store, tmp_path):
     assert "through its action plugin" in str(fetch(store, tmp_path, sources=()).error)
-
-
-# --- the disk -----------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("number", "full"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
-def test_a_disk_that_refuses_is_told_from_the_network(store, tmp_path, monkeypatch, number, full):
-    def refuse(*_arguments):
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(sink.os, "posix_fallocate", refuse)
-    run = fetch(store, tmp_path)
-    assert "cannot write" in str(run.error) and run.error.disk_full is full
-    assert ("the file has 3.5 MB" in str(run.error)) is full
-    assert store.seen == []
-
-
-def test_a_write_that_fails_midway_is_not_retried_and_what_came_is_kept(store, tmp_path, monkeypatch):
-    real, calls = os.pwrite, []
-
-    def refuse(*arguments):
-        calls.append(arguments)
-        if len(calls) > 2:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        return real(*arguments)
-
-    monkeypatch.setattr(sink.os, "pwrite", refuse)
-    run = fetch(store, tmp_path, workers=1)
-    assert run.error.disk_full and "free space and run again" in str(run.error)
-    assert len(store.requests("shard")) == 3
-    monkeypatch.undo()
-    store.seen.clear()
-    assert whole(fetch(store, tmp_path, begun=run.record().begun["shard"], workers=1))
-    assert store.ranges("shard") == PARTS[2:]
-
-
-def test_a_full_disk_stops_the_other_files(store, tmp_path):
-    stop = threading.Event()
-    stop.set()
-    run = fetch(store, tmp_path, stop=stop)
-    assert isinstance(run.error, StoppedError) and "disk is full" in str(run.error)
-
-
-def test_a_file_system_without_direct_writes_is_written_through_the_cache(store, tmp_path, monkeypatch):
-    real, ranges = os.open, []
-
-    def refuse(path, flags, *mode):
-        if flags & os.O_DIRECT:
-            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
-        return real(path, flags, *mode)
-
-    monkeypatch.setattr(sink.os, "open", refuse)
-    monkeypatch.setattr(sink, "_sync_range", lambda _fd, offset, length, flags: ranges.append((offset, length, flags)))
-    assert whole(fetch(store, tmp_path, workers=1))
-    # Written behind at once, waited for and dropped at the end of each part.
-    assert ranges[:2] == [(0, PART, 2), (0, PART, 7)]
-
-
-@pytest.mark.parametrize("digest", [CRC, MD5])
-def test_nothing_stays_in_the_page_cache(store, tmp_path, monkeypatch, digest):
-    dropped = []
-    real = os.posix_fadvise
-    monkeypatch.setattr(sink.os, "posix_fadvise", lambda fd, *range_: dropped.append(range_) or real(fd, *range_))
-    assert whole(fetch(store, tmp_path, file(digest=digest), direct=False))
-    assert {(0, PART, 4), (PART, PART, 4), (0, 0, 4)} <= set(dropped)
-
-
-# --- resume -------------------------------------------------------------------------------------------------------
-
-
-def interrupted(store, directory, one=None):
-    """A run that ends after two parts."""
-    store.faults["shard"] = [lambda *_asked: False] * 2 + [answer(403, "x")]
-    run = fetch(store, directory, one, workers=1)
-    assert run.outcome.entries == {}
-    store.seen.clear()
-    store.faults["shard"] = []
-    return run
-
-
-@pytest.mark.parametrize("digest", [CRC, MD5])
-def test_a_second_run_fetches_only_the_parts_that_are_missing(store, tmp_path, digest):
-    first = interrupted(store, tmp_path, file(digest=digest))
-    run = fetch(store, tmp_path, file(digest=digest), begun=first.record().begun["shard"])
-    assert whole(run) and sorted(store.ranges("shard")) == PARTS[2:]
-    assert run.meter.numbers()["resumed_bytes"] == 2 * PART
-
-
-@pytest.mark.parametrize("damaged", [False, True])
-def test_parts_from_before_a_reboot_are_read_back(store, tmp_path, damaged):
-    first = interrupted(store, tmp_path)
-    if damaged:
-        with (tmp_path / "sub/shard.partial").open("r+b") as partial:
-            partial.seek(PART + 5)
-            partial.write(b"\0" * 4096)
-    run = fetch(store, tmp_path, begun=first.record(boot="another boot").begun["shard"])
-    assert whole(run) and sorted(store.ranges("shard")) == PARTS[1 if damaged else 2 :]
-    assert run.record().begun == {} and set(run.record().files) == {"shard"}
-
-
-def test_parts_of_another_size_are_used(store, tmp_path):
-    first = interrupted(store, tmp_path)
-    run = fetch(store, tmp_path, begun=first.record().begun["shard"], part_size=4 * PART)
-    assert whole(run) and store.ranges("shard") == ["2097152-3500000"]
-
-
-# --- checksums of chunks ------------------------------------------------------------------------------------------
-
-LONG = random.Random(3).randbytes(2 * CHUNK + 1000)
-CHUNKS = tuple(f"{checksums.crc64nvme(LONG[start : start + CHUNK]):016x}" for start in range(0, len(LONG), CHUNK))
-
-
-@pytest.fixture
-def long_file(store):
-    store.objects["long"] = LONG
-    return file("long", f"crc64nvme:{checksums.crc64nvme(LONG):016x}", len(LONG), chunks=CHUNKS)
-
-
-def test_a_damaged_part_is_fetched_again_alone(store, tmp_path, long_file):
-    store.faults["long"] = [flip_at(CHUNK + 7)] * 3  # the first of them meets the first part, which has no such byte
-    run = fetch(store, tmp_path, long_file, part_size=CHUNK, workers=1)
-    assert whole(run, LONG, "long")
-    first, second, third = f"0-{CHUNK - 1}", f"{CHUNK}-{2 * CHUNK - 1}", f"{2 * CHUNK}-{2 * CHUNK + 999}"
-    assert store.ranges("long") == [first, second, second, second, third]
-
-
-def test_a_part_that_stays_damaged_ends_the_file(store, tmp_path, long_file):
-    store.faults["long"] = [flip_at(CHUNK + 7)] * 10
-    run = fetch(store, tmp_path, long_file, part_size=CHUNK, workers=1)
-    assert f"bytes {CHUNK}-{2 * CHUNK - 1}: expected crc64nvme:{CHUNKS[1]}" in str(run.error)
-    assert "damaged in the store" in str(run.error)
-
-
-def test_parts_fit_the_journal(store, tmp_path, long_file):
-    run = fetch(store, tmp_path, long_file, part_size=parts.PART)
-    assert whole(run, LONG, "long") and len(store.ranges("long")) == 2
-
-
-# --- peers --------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def peer():
-    with object_server.serving(shard=BODY) as running:
-        running.etags["shard"] = '"an etag of its own"'
-        yield running
-
-
-def both(store, peer, patience_s=0.0):
-    return (Source(peer.url("shard"), "peer", patience_s), Source(store.url("shard")))
-
-
-def test_a_peer_is_asked_first_and_not_for_the_etag(store, peer, tmp_path):
-    run = fetch(store, tmp_path, sources=both(store, peer))
-    assert whole(run) and store.seen == []
-    assert "If-Match" not in peer.requests("shard")[0]
-    assert run.meter.numbers()["peer_bytes"] == SIZE and run.meter.numbers()["s3_bytes"] == 0
-
-
-@pytest.mark.parametrize(
-    "faults",
-    [
-        [answer(404, "")] * 9,
-        [answer(403, "")] * 9,
-        [answer(500, "")] * 9,
-        [drop_after(1000)] * 9,
-        [ignore_range] * 9,
-        [stall] * 9,
-    ],
-)
-def test_a_peer_that_fails_costs_a_fallback(store, peer, tmp_path, faults):
-    peer.faults["shard"] = faults
-    run = fetch(store, tmp_path, sources=both(store, peer), limits=replace(FAST, read=0.3))
-    assert whole(run) and sorted(store.ranges("shard")) == PARTS
-
-
-def test_a_lying_peer_costs_its_parts_and_is_not_asked_again(store, peer, tmp_path):
-    peer.objects["shard"] = peer.objects["second"] = bytes(SIZE)
-    store.objects["second"] = BODY
-    second = file("second", etag='"etag-of-second"')
-    sources = (Source(peer.url("second"), "peer"), Source(store.url("second")))
-    run = Run(
-        tmp_path,
-        wanted(store, tmp_path, file(), both(store, peer)),
-        wanted(store, tmp_path, second, sources),
-        workers=1,
-    ).go()
-    assert run.outcome.failures == {} and (tmp_path / "sub/second").read_bytes() == BODY
-    assert len(peer.seen) <= 2 * len(PARTS)
-
-
-def test_a_lying_peer_is_found_out_by_a_chunk(store, peer, tmp_path, long_file):
-    peer.objects["long"] = bytes(len(LONG))
-    sources = (Source(peer.url("long"), "peer"), Source(store.url("long")))
-    assert whole(fetch(store, tmp_path, long_file, sources=sources, part_size=CHUNK, workers=1), LONG, "long")
-    assert len(peer.requests("long")) == 1
-
-
-def test_a_peer_that_has_not_got_it_yet_is_waited_for(store, peer, tmp_path):
-    peer.faults["shard"] = [answer(404, "")] * 3
-    run = fetch(store, tmp_path, sources=both(store, peer, 3), workers=1)
-    assert whole(run) and store.seen == []
-
-
-def test_patience_has_an_end(store, peer, tmp_path):
-    peer.faults["shard"] = [answer(404, "")] * 1000
-    assert whole(fetch(store, tmp_path, sources=both(store, peer, 0.2)))
-    assert sorted(store.ranges("shard")) == PARTS
-
-
-def test_a_peer_that_will_not_get_it_is_not_waited_for_and_asked_for_other_files(store, peer, tmp_path):
-    store.objects["second"] = peer.objects["second"] = BODY
-    peer.faults["shard"] = [answer(410, "")] * 9
-    second = (Source(peer.url("second"), "peer", 60), Source(store.url("second")))
-    run = Run(
-        tmp_path,
-        wanted(store, tmp_path, file(), both(store, peer, 60)),
-        wanted(store, tmp_path, file("second"), second),
-        workers=1,
-    ).go()
-    assert run.outcome.failures == {} and sorted(store.ranges("shard")) == PARTS and store.ranges("second") == []
-
-
-def test_a_peer_that_does_not_answer_is_not_waited_for_as_long_as_one_that_does(store, tmp_path):
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        gone = f"http://127.0.0.1:{probe.getsockname()[1]}/shard"
-    sources = (Source(gone, "peer", 3600), Source(store.url("shard")))
-    assert whole(fetch(store, tmp_path, sources=sources, limits=replace(FAST, unreachable=0.2)))
-    assert sorted(store.ranges("shard")) == PARTS
-
-
-@pytest.mark.parametrize(("rate", "requests"), [(0, 4), (20_000_000, 0)], ids=["slow", "limited by ourselves"])
-def test_a_slow_peer_costs_a_fallback(store, peer, tmp_path, rate, requests):
-    limits = replace(FAST, slow=0.0, slow_rate=1 << 50)
-    run = fetch(store, tmp_path, sources=both(store, peer), limits=limits, bucket=Bucket(rate))
-    assert whole(run) and len(store.ranges("shard")) == requests
 
 
 def test_the_rate_is_that_of_all_connections(store, tmp_path):

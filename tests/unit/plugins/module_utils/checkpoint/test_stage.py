@@ -65,6 +65,7 @@ def request(store, root, tp=0, wanted=None, sources=None, **more):
         "ca_pem": None,
         "sources_file": None,
         "supersedes": None,
+        "lease_s": 0,
         **more,
     }
     return replace(frontend.Request.from_options(options), sources=store.sources() if sources is None else sources)
@@ -264,7 +265,7 @@ def test_a_full_disk_stops_the_other_files(store, tmp_path, monkeypatch):
         staged(store, tmp_path)
     assert "shard1: cannot write" in str(caught.value) and "No space left" in str(caught.value)
     # shard2 was under way; the empty file may have finished before the disk was full
-    assert re.search(r"and [12] more, stopped for that", str(caught.value))
+    assert re.search(r"and [12] more: stopped, because the disk is full", str(caught.value))
 
 
 def test_two_runs_at_once_are_refused(store, tmp_path):
