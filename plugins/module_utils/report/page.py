@@ -156,7 +156,7 @@ def _fabric(site: Mapping[str, Any], checks: Sequence[Mapping[str, Any]]) -> Htm
     return section(
         "fabric",
         "Fabric",
-        el("div", ring(site), class_="drawing wide"),
+        el("div", ring(site), class_="drawing wide", tabindex=0, role="region", aria_label="Drawing of the fabric"),
         el("div", chain(site), class_="drawing narrow"),
         el("p", legend, class_="faint legend"),
         el("details", el("summary", "Legs as a table"), table("Both ends of each leg", heads, rows, numbers=(5, 6))),

@@ -46,16 +46,11 @@ def _steps(site: Mapping[str, Any]) -> list[tuple[Mapping[str, Any], list[Leg], 
     cables = by_cable(site)
     if site["shape"] == "switch":
         hub = {"name": "switch", "again": True}
-        return [(node, [_own(leg, node["name"]) for leg in site["legs"]], hub) for node in nodes]
+        return [(node, legs, hub) for node, legs in zip(nodes, cables, strict=True)]
     if site["shape"] == "pair":
         return [(nodes[0], cables[0], nodes[1])]
     last = len(nodes) - 1
     return [(node, cables[at], {**nodes[0], "again": True} if at == last else None) for at, node in enumerate(nodes)]
-
-
-def _own(leg: Leg, node: str) -> Leg:
-    """The leg with this node's end alone."""
-    return {**leg, "ends": [end for end in leg["ends"] if end["node"] == node]}
 
 
 def _node(y: float, node: Mapping[str, Any], kind: str) -> list[Html]:
@@ -83,5 +78,5 @@ def _cable(y: float, legs: Sequence[Leg], site: Mapping[str, Any], upper: str) -
             *([(f"P{last['port']} {last['address']}",)] if last is not first else []),
         ]
         shapes += [text(x + 12, y + (number + 1) * LINE, words, *kinds) for number, (words, *kinds) in enumerate(lines)]
-    shapes.append(text(_WIDE - 16, y - 13, f"{cable_title(legs)} \N{DOWNWARDS ARROW}", "faint", "end"))
-    return shapes
+    title = cable_title(legs)
+    return [*shapes, text(_WIDE - 16, y - 13, f"{title} \N{DOWNWARDS ARROW}", "faint", "end")] if title else shapes

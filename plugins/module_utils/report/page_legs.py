@@ -34,10 +34,13 @@ def mtu(leg: Leg, planned: int) -> str:
 
 
 def rate(leg: Leg) -> str:
-    """Gb/s from the first end, and from the other."""
+    """Gb/s from the first end, and from the other; of more ends, the lowest and the highest."""
     given = [end["gbps"] for end in leg["ends"]]
-    if all(value is None for value in given):
+    known = [value for value in given if value is not None]
+    if not known:
         return "not measured"
+    if len(given) > 2:
+        return f"{min(known):.1f} to {max(known):.1f} Gb/s"
     return " / ".join("-" if value is None else f"{value:.1f}" for value in given) + " Gb/s"
 
 
@@ -68,13 +71,18 @@ def describe(site: Mapping[str, Any]) -> str:
 
 
 def by_cable(site: Mapping[str, Any]) -> list[list[Leg]]:
-    """The legs of each cable; every cable of a switch carries all of them."""
+    """The legs of each cable; those of a switch carry all of them, each with its own end."""
     if site["shape"] == "switch":
-        return [list(site["legs"])] * len(site["nodes"])
+        return [[_own(leg, node["name"]) for leg in site["legs"]] for node in site["nodes"]]
     return [
         [leg for leg in site["legs"] if leg["cable"] == cable]
         for cable in sorted({leg["cable"] for leg in site["legs"]})
     ]
+
+
+def _own(leg: Leg, node: str) -> Leg:
+    """The leg with this node's end alone."""
+    return {**leg, "ends": [end for end in leg["ends"] if end["node"] == node]}
 
 
 def ends_of(site: Mapping[str, Any], node: str) -> list[tuple[End, Leg]]:
@@ -100,4 +108,5 @@ def node_state(site: Mapping[str, Any], node: str) -> str:
 
 
 def cable_title(legs: Sequence[Leg]) -> str:
-    return f"cable {legs[0]['cable']}"
+    """Empty at a switch, whose cables have no numbers."""
+    return f"cable {legs[0]['cable']}" if len(legs[0]["ends"]) > 1 else ""

@@ -43,7 +43,7 @@ def ring(site: Mapping[str, Any]) -> Html:
     shapes = [
         *(shape for cable, legs in zip(layout.cables, cables, strict=True) for shape in _wires(cable, legs)),
         *(shape for box, node in zip(layout.nodes, site["nodes"], strict=True) for shape in _node(box, node, site)),
-        *_plugs(site, layout, cables),
+        *_plugs(layout, cables),
         *_labels(site, layout, cables),
     ]
     boxes = layout.boxes()
@@ -107,12 +107,11 @@ def _wires(cable: Cable, legs: list[Leg]) -> list[Html]:
     return lines
 
 
-def _plugs(site: Mapping[str, Any], layout: Layout, cables: list[list[Leg]]) -> list[Html]:
+def _plugs(layout: Layout, cables: list[list[Leg]]) -> list[Html]:
     """A port's name where its cable enters the node."""
     shapes = []
-    for number, (cable, legs) in enumerate(zip(layout.cables, cables, strict=True)):
-        ends = [legs[0]["ends"][number]] if site["shape"] == "switch" else legs[0]["ends"]
-        for end, box in zip(ends, cable.signs, strict=False):
+    for cable, legs in zip(layout.cables, cables, strict=True):
+        for end, box in zip(legs[0]["ends"], cable.signs, strict=False):
             shapes.append(_rectangle(box, "plug", 4))
             shapes.append(text(box.x, box.y + FONT * 0.36, f"P{end['port']}", "in-plug", middle=True))
     return shapes

@@ -121,6 +121,15 @@ def test_the_group_as_a_whole_is_beside_the_drawing():
     assert words.index("Cables and the group as a whole") < words.index("23.2 GB/s") < words.index("Disk")
 
 
+def test_at_a_switch_a_fault_is_shown_on_the_cable_of_its_node():
+    held = report("switch", 4)
+    end = held.site["legs"][0]["ends"][2]
+    end.update(state="failed", gbps=14.2)
+    wires = [one for one in Tree(page(held, [])).having("class") if str(one).startswith("wire")]
+    assert sorted(wires) == sorted(["wire failed"] * 2 + ["wire ok"] * 14)  # in both drawings
+    assert "14.2 to 92.6 Gb/s" in page(held, [])
+
+
 def test_links_lead_to_sections():
     tree = Tree(page(report(), []))
     assert {one[1:] for one in tree.having("href")} <= set(tree.having("id"))
