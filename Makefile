@@ -9,13 +9,13 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
 SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
-PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report plan.py host.py)
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py plan.py host.py)
 export PATH := $(BIN):$(PATH)
 
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full fabric-test molecule shapes bench-stage \
+.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test molecule shapes bench-stage engram \
   verify-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity report-test lab-test faults verify-test staging fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -75,6 +75,16 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 	trap '$(TEST_LAB) down' EXIT; for subject in staging interrupted fanout; do \
 	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
+
+host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot, and the way back byte for byte
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_host.py
+
+guard-test: lab-base ## The memory guard as a service: a prefill, runaways that stop the group, the way back, nothing left of it
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_guard.py
+
+engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, a flipped bit, the NVFP4 layout (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engram.py; \
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_config.py
 
 fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe changes, the ladder, the cables
 	trap '$(TEST_LAB) down' EXIT; \
@@ -112,8 +122,8 @@ report-pictures: report-deps ## Draw the pictures of docs/report.md again
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm
 
-test-vm: vm-deps ## Two virtual machines with a kernel of their own: matching by MAC, soft RoCE, swap, a restart (x86-64 only)
-	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm.py
+test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
+	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
 test-full: test staging-full test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone

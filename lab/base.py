@@ -32,13 +32,15 @@ PACKAGES = (
         "iputils-ping",
         "kmod",
         "netplan.io",
+        "nftables",
         "openssh-server",
         "procps",
     ),
     *("python3", "python3-apt", "systemd", "systemd-resolved", "systemd-sysv", "udev"),
 )
-# What the roles install, and what the tests of other machines need (a node whose ports NetworkManager manages)
+# What the roles install, and what the tests of other machines need (a node whose ports NetworkManager manages, one with an OOM daemon)
 REPOSITORY_PACKAGES = (
+    "earlyoom",
     "ibverbs-providers",
     "ibverbs-utils",
     "infiniband-diags",

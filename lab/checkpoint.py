@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import fcntl
 import hashlib
+import itertools
 import json
 import os
 import shutil
@@ -28,7 +29,18 @@ if (
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from lab import checkpoint_content as content
-from lab.checkpoint_inventory import BODY, SHARDS, TRUE_SIZES, file_names, header, shard_name
+from lab.checkpoint_inventory import (
+    BODY,
+    ENGRAM,
+    LAYOUTS,
+    SHARDS,
+    TRUE_SIZES,
+    Tensor,
+    arranged,
+    file_names,
+    header,
+    shard_name,
+)
 
 GENERATOR = 1  # part of the stamp: raise it when the same arguments begin to give other bytes
 
@@ -80,19 +92,45 @@ def _write_all(directory: Path, recipe: content.Recipe) -> None:
     sums = []
     for number, (name, tensors) in enumerate(shards.items(), start=1):
         digest = hashlib.md5(usedforsecurity=False)
+        if number in ENGRAM:
+            _write_engram(directory / name, recipe, tensors)
+            continue
         with (directory / name).open("wb") as handle:
             head = header(tensors)
             handle.write(head)
             digest.update(head)
             for chunk in content.random_bytes(recipe, name, sum(tensor.size for tensor in tensors)):
                 handle.write(chunk)
-                if number in BODY:
-                    digest.update(chunk)
+                digest.update(chunk)
         if number in BODY:
             sums.append(f"{digest.hexdigest()}  {name}\n")
     for name, data in content.small_files(recipe, config, shards).items():
         (directory / name).write_bytes(data)
     (directory / "MD5SUMS.body").write_text("".join(sums), encoding="ascii")
+
+
+def _write_engram(path: Path, recipe: content.Recipe, tensors: list[Tensor]) -> None:
+    """A shard whose tensors have the same bytes wherever the layout puts them."""
+    places = arranged(tensors, recipe.layout)
+    head = header(places)
+    begin = dict(
+        zip((tensor.name for tensor in places), itertools.accumulate(_sizes(places), initial=len(head)), strict=False)
+    )
+    parts = content.random_bytes(recipe, path.name, sum(_sizes(tensors)))
+    left = memoryview(b"")
+    with path.open("wb") as handle:
+        handle.write(head)
+        for tensor in tensors:
+            handle.seek(begin[tensor.name])
+            missing = tensor.size
+            while missing:
+                left = left or memoryview(next(parts))
+                handle.write(left[:missing])
+                missing, left = missing - len(left[:missing]), left[missing:]
+
+
+def _sizes(tensors: list[Tensor]) -> list[int]:
+    return [tensor.size for tensor in tensors]
 
 
 def _write_atomically(path: Path, text: str) -> None:
@@ -123,6 +161,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="NAME",
         help=f"file that this revision changes, may be repeated (default: {', '.join(content.DEFAULT_CHANGE)})",
     )
+    make.add_argument(
+        "--layout",
+        choices=LAYOUTS,
+        default="official",
+        help="order of the tensors in the Engram shards (default: official)",
+    )
     commands.add_parser("names", help="print the 54 file names")
     return parser
 
@@ -133,7 +177,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print("\n".join(file_names()))
         return 0
     scale = options.scale if options.scale is not None else options.total_mib * (1 << 20) / sum(TRUE_SIZES)
-    recipe = content.Recipe(options.seed, options.revision, scale, tuple(options.change or content.DEFAULT_CHANGE))
+    recipe = content.Recipe(
+        options.seed, options.revision, scale, tuple(options.change or content.DEFAULT_CHANGE), options.layout
+    )
     problems = content.check(recipe)
     if problems:
         print("\n".join(f"checkpoint.py: {problem}" for problem in problems), file=sys.stderr)

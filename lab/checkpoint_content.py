@@ -33,13 +33,15 @@ _CHUNK = 1 << 20
 class Recipe:
     """Everything that decides the bytes.
 
-    scale: ratio of the lab's bytes to the true ones. change: what the last revision changed.
+    scale: ratio of the lab's bytes to the true ones. change: what the last revision changed. layout: of the Engram shards, whose tensors
+    hold the same bytes in every layout.
     """
 
     seed: int = 1
     revision: int = 1
     scale: float = DEFAULT_MIB * (1 << 20) / sum(TRUE_SIZES)
     change: tuple[str, ...] = DEFAULT_CHANGE
+    layout: str = "official"
 
     def changed_in(self, name: str) -> int:
         """The last revision in which the file got new content; earlier revisions than the last changed the default set."""

@@ -47,6 +47,12 @@ TRUE_SIZES = (
     101537926640,
 )
 ITEM_BYTES = {"BF16": 2, "F16": 2, "F32": 4, "I32": 4, "I16": 2, "I8": 1, "F8_E4M3": 1, "F8_E8M0": 1}
+#: How the tensors of an Engram shard follow each other, without the part of the name that all have. official: as released, which the EXL3
+#: files share. nvfp4: as in NVIDIA's NVFP4 pack, where safetensors put larger elements first, then names.
+LAYOUTS = {
+    "official": ("embed.weight", "embed.scale", "q_weight", "k_weight", "wkv.weight", "wkv.scale"),
+    "nvfp4": ("k_weight", "q_weight", "embed.scale", "wkv.scale", "embed.weight", "wkv.weight"),
+}
 _BLOCK = 32  # one e8m0 scale for each 32 x 32 block of an fp8 matrix
 
 Shrink = Callable[[int, int], int]
@@ -89,6 +95,12 @@ def header(tensors: list[Tensor]) -> bytes:
     text = json.dumps(table, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
     return len(text).to_bytes(8, "little") + text
+
+
+def arranged(tensors: list[Tensor], layout: str) -> list[Tensor]:
+    """The tensors of an Engram shard in the order of this layout."""
+    by_name = {tensor.name.rpartition(".engram.")[2]: tensor for tensor in tensors}
+    return [by_name[name] for name in LAYOUTS[layout]]
 
 
 class Inventory:

@@ -235,6 +235,15 @@ def build_devices(present: dict[str, Netdev]) -> None:
         for name, text in (("ibdev", device.rdma), ("abi_version", "1"), ("dev", f"231:{192 + index}")):
             write(verbs / name, text)
         (verbs / "device").symlink_to(pci)
+        device_file(f"uverbs{index}")
+    device_file("rdma_cm")
+
+
+def device_file(name: str) -> None:
+    """A plain file with the mode that the udev rules of rdma-core give the device file; a node may not make devices."""
+    path = Path("/dev/infiniband") / name
+    write(path, "")
+    path.chmod(0o666)
 
 
 def extend_netdev(device: Device) -> None:

@@ -51,7 +51,8 @@ def rows(hostvars: Mapping[str, Any], hosts: list[str]) -> list[dict[str, Any]]:
         variables = hostvars[host]
         row = {name: variables[name] for name in ("ring_rank", "fabric_ports") if name in variables}
         lacking = (variables.get("checkpoint_budget") or {}).get("lacking")
-        found.append({"name": host, "lacking": lacking, **row})
+        slices = (variables.get("checkpoint_engram_budget") or {}).get("sliced")
+        found.append({"name": host, "lacking": lacking, "slices": slices, **row})
     return found
 
 

@@ -37,11 +37,13 @@ class ActionModule(ActionBase):
             problems = range_problems(options)
             if problems:
                 raise ManifestError("; ".join(problems))
-            planned = s3_plan.plan(s3.connect(settings), settings, wish)
+            client = s3.connect(settings)
+            planned = s3_plan.plan(client, settings, wish)
+            config = s3_plan.config_for(client, settings, planned, options["tensor_parallel"])
         except (S3Error, ManifestError) as error:
             return {**result, "failed": True, "msg": str(error)}
         text = (
             f"{planned.name} revision {planned.revision}: {units.files(len(planned.files))}, {units.human(planned.bytes)}; "
             f"checksums from {s3_plan.sources_text(planned.files)}"
         )
-        return {**result, "changed": False, "msg": text, "plan": planned.to_dict()}
+        return {**result, "changed": False, "msg": text, "plan": planned.to_dict(), "config": config}

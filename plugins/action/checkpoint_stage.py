@@ -30,7 +30,6 @@ from ansible_collections.gb10.ring.plugins.plugin_utils import s3
 from ansible_collections.gb10.ring.plugins.plugin_utils.following import Follower, LostError, Node
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
 
-MODULE = "gb10.ring.checkpoint_stage"
 #: Seconds that a process on a node may take at most. What stands still is ended long before by its own limits.
 TIME_LIMIT = 7 * 86400
 #: Bytes, or seconds by its rate limit, from which a transfer runs by itself on the node: a dropped connection does not end it
@@ -44,29 +43,42 @@ display = Display()
 
 
 class ActionModule(ActionBase):
+    """Also the controller side of other modules that bring files in the same way: see engram_rows."""
+
     _supports_check_mode = True
     _supports_diff = True
     TRANSFERS_FILES = True
+    MODULE = "gb10.ring.checkpoint_stage"
+    OPTIONS = STAGE_OPTIONS
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict[str, Any]:
         result = super().run(tmp, task_vars)
-        _checked, options = self.validate_argument_spec(argument_spec=STAGE_OPTIONS, required_together=PAIRS)
+        _checked, options = self.validate_argument_spec(argument_spec=self.OPTIONS, required_together=PAIRS)
         options["node"] = options["node"] or (task_vars or {}).get("inventory_hostname")
         try:
-            return {**result, **self._stage(options, task_vars or {})}
+            return {**result, **self._stage(self._prepared(options), task_vars or {})}
         except (S3Error, manifest.ManifestError, LostError) as error:
             return {**result, "failed": True, "msg": str(error)}
 
-    def _stage(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
+    def _prepared(self, options: dict[str, Any]) -> dict[str, Any]:
+        """The options with what only the controller can find out. Raises S3Error and ManifestError."""
         problems = range_problems(options)
         if problems:
             raise manifest.ManifestError("; ".join(problems))
+        return options
+
+    def _signs(self, options: dict[str, Any]) -> tuple[Path, Path]:
+        """Where the controller shows the node that it is there, and where the node says how far it is."""
+        layout, revision = Layout(options["root"], options["plan"]["name"]), options["plan"]["revision"]
+        return layout.lease(revision), layout.progress(revision)
+
+    def _stage(self, options: dict[str, Any], task_vars: dict[str, Any]) -> dict[str, Any]:
         moving = options["phase"] == "stage" and not self._task.check_mode
         if moving:
             signed(options)  # what cannot be signed is better known before a node is asked
         arguments = node_arguments(options)
         # Without addresses the node does what needs none, or says what it would need.
-        answer = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
+        answer = self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=task_vars)
         if answer.get("failed") or not (answer.get("needs_runtime") or answer.get("needs_sources")):
             return answer
         wheel = fitting_wheel(options["wheel_dir"], answer) if answer.get("needs_runtime") else ""
@@ -91,7 +103,7 @@ class ActionModule(ActionBase):
             if not now.get("s3_bytes"):
                 text = f"{options['node']}: {answer['reason']}\nNew addresses were refused too: compare the clocks"
                 return failure(answer, text)
-        if answer.get("replaced") and not options["replaced_ok"]:
+        if answer.get("replaced") and not options.get("replaced_ok"):
             return failure(answer, f"{options['node']}: {answer['reason']}")
         return {**answer, "moved": moved}
 
@@ -111,7 +123,7 @@ class ActionModule(ActionBase):
             if way["background"]:
                 arguments["lease_s"] = LEASE_S
                 return self._followed(options, arguments, task_vars)
-            return self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars)
+            return self._execute_module(module_name=self.MODULE, module_args=arguments, task_vars=task_vars)
         finally:
             if shell.tmpdir:
                 self._remove_tmp_path(shell.tmpdir)
@@ -122,7 +134,9 @@ class ActionModule(ActionBase):
         """Start the module by itself on the node, say how far it is, return its result."""
         self._task.async_val = TIME_LIMIT
         try:
-            job = self._execute_module(module_name=MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True)
+            job = self._execute_module(
+                module_name=self.MODULE, module_args=arguments, task_vars=task_vars, wrap_async=True
+            )
         finally:
             # Core would wait for the job once more, with pauses of its own.
             self._task.async_val = 0
@@ -135,7 +149,7 @@ class ActionModule(ActionBase):
                 module_name="ansible.legacy.async_status", module_args=known, task_vars=task_vars
             )
 
-        command, run = look_command(options), os.getppid()
+        command, run = look_command(*self._signs(options)), os.getppid()
         node = Node(
             options["node"],
             lambda: patient(lambda: self._low_level_execute_command(command).get("stdout", ""), ""),
@@ -164,11 +178,9 @@ def patient(call: Callable[[], _T], otherwise: _T) -> _T:
         return otherwise
 
 
-def look_command(options: dict[str, Any]) -> str:
+def look_command(lease: Path, progress: Path) -> str:
     """Prints the progress. To look is also the sign that somebody still follows: it renews the lease."""
-    layout, revision = Layout(options["root"], options["plan"]["name"]), options["plan"]["revision"]
-    lease, progress = shlex.quote(str(layout.lease(revision))), shlex.quote(str(layout.progress(revision)))
-    return f"touch -c {lease}; cat {progress} 2>/dev/null || true"
+    return f"touch -c {shlex.quote(str(lease))}; cat {shlex.quote(str(progress))} 2>/dev/null || true"
 
 
 def long(size: int, rate_limit: int) -> bool:
@@ -181,7 +193,8 @@ def signed(options: dict[str, Any]) -> dict[str, str]:
     if not options["bucket"]:
         raise S3Error("option bucket is missing; phase stage needs it to sign addresses")
     settings = s3.Settings.from_options(options)
-    paths = [file.path for file in manifest.parse(options["plan"]).files]
+    left = set(options.get("sliced") or ())
+    paths = [file.path for file in manifest.parse(options["plan"]).files if file.path not in left]
     return s3.sign(s3.connect(settings.for_nodes), settings, paths, options["url_expiry_s"])
 
 

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -75,8 +76,11 @@ def read_text(path: str | Path) -> str | None:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
-def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
-    """Replace the file atomically (temporary file beside it, fsync, rename); parents are made. Raises HostError."""
+def write_text(path: str | Path, text: str, mode: int = 0o644, mtime_ns: int | None = None) -> None:
+    """Replace the file atomically (temporary file beside it, fsync, rename); parents are made. Raises HostError.
+
+    mtime_ns: modification time that it gets, in ns; the present one unless given.
+    """
     target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -86,6 +90,8 @@ def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
                 os.fchmod(handle.fileno(), mode)
                 handle.write(text)
                 handle.flush()
+                if mtime_ns is not None:
+                    os.utime(handle.fileno(), ns=(mtime_ns, mtime_ns))
                 os.fsync(handle.fileno())
             os.replace(name, target)
         except BaseException:
@@ -94,6 +100,19 @@ def write_text(path: str | Path, text: str, mode: int = 0o644) -> None:
         sync_directory(target.parent)
     except OSError as error:
         raise HostError(f"cannot write {path}: {error.strerror}") from error
+
+
+def replace_text(path: str | Path, text: str) -> None:
+    """Give a file its new text and keep its mode; empty text removes it. Links are followed. Raises HostError."""
+    target = Path(path).resolve()
+    try:
+        if not text:
+            target.unlink(missing_ok=True)
+            return
+        mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else 0o644
+    except OSError as error:
+        raise HostError(f"cannot replace {path}: {error.strerror}") from error
+    write_text(target, text, mode)
 
 
 def sync_directory(path: str | Path) -> None:

@@ -18,7 +18,7 @@ description:
   - >-
     The other nodes take it from a neighbour over the fabric that is nearer to the home than they are; in a ring of four the far node
     takes it from one of the two between. Nodes are neighbours where they have fabric addresses in one subnet.
-  - Files without a digest and C(config.json), which nodes may derive anew, are left to the object store.
+  - Files without a digest and C(config.json), which nodes may edit, are left to the object store.
   - Reads host variables only, and touches no node. Run it once for all nodes. Its result holds a token and is not displayed.
 options:
   plan:

@@ -45,6 +45,12 @@ options:
       - The default leaves most of the disk to an engine that serves. 460 GB take 13 minutes at it.
     type: int
     default: 600000000
+  tensor_parallel:
+    description:
+      - Number of ranks that C(config.json) should be fitted to, as M(gb10.ring.checkpoint_config) does it. V(0) stands for the file as
+        it was staged.
+      - Without it, both are right.
+    type: int
   disk_ceiling_percent:
     description: How full the file system may be before a warning, in percent of its size.
     type: int
@@ -146,6 +152,7 @@ def main() -> None:
         "node": {"type": "str", "required": True},
         "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
         "rate_limit": {"type": "int", "default": 600_000_000},
+        "tensor_parallel": {"type": "int"},
         "disk_ceiling_percent": {"type": "int", "default": 85},
         "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
     }

@@ -69,6 +69,13 @@ options:
       - Name of this state of the checkpoint, in the same characters as O(name).
       - Computed unless given, so that equal contents have equal names.
     type: str
+  tensor_parallel:
+    description:
+      - Number of ranks that M(gb10.ring.checkpoint_config) will fit C(config.json) to. A plan whose C(config.json) cannot be is refused,
+        before the first byte moves.
+      - V(0) stands for the file as it is, which is then not read.
+    type: int
+    default: 0
 attributes:
   check_mode:
     description: Runs the same in check mode.
@@ -83,6 +90,7 @@ requirements:
   - boto3 on the controller
 seealso:
   - module: gb10.ring.checkpoint_stage
+  - module: gb10.ring.checkpoint_config
   - module: gb10.ring.checkpoint_publish
 """
 
@@ -156,4 +164,9 @@ plan:
       type: int
       returned: always
       sample: 460082619454
+config:
+  description: Text of C(config.json), for the option O(gb10.ring.checkpoint_config#module:planned). Empty with O(tensor_parallel=0).
+  returned: success
+  type: str
+  sample: '{"model_type": "deepseek_v41"}'
 """

@@ -57,12 +57,6 @@ options:
       - The default is where kubelet begins to delete images that are not in use (its C(imageGCHighThresholdPercent)).
     type: int
     default: 85
-  tensor_parallel:
-    description:
-      - Number of ranks that C(config.json) is derived for, as P(gb10.ring.tp_config#filter) does it.
-      - With V(0), and with a number that divides the heads, C(config.json) stays as it comes.
-    type: int
-    default: 0
   workers:
     description: Connections at a time, over all files. Each takes 4 MiB of memory.
     type: int
@@ -114,6 +108,17 @@ options:
   supersedes:
     description: Name of a revision whose unfinished staging is gone on with, because an object of it was replaced.
     type: str
+  sliced:
+    description:
+      - Paths of files that are not staged, because M(gb10.ring.engram_rows) brings slices of them into the revision, RV(gb10.ring.engram_rows#module:sliced).
+      - The revision cannot be activated before that.
+    type: list
+    elements: str
+    default: []
+  also_needed:
+    description: Bytes that the budget counts beside those of the files, as RV(gb10.ring.engram_rows#module:needed).
+    type: int
+    default: 0
   lease_s:
     description:
       - Seconds after which the module ends when the controller has not touched its lease, a file beside the staging directory.
@@ -131,7 +136,7 @@ options:
     type: path
 attributes:
   check_mode:
-    description: Says what would be fetched, linked, kept and derived. Nothing is fetched or written.
+    description: Says what would be fetched, linked and kept. Nothing is fetched or written.
     support: full
   diff_mode:
     description: A table of the files that are there and that will be there.
@@ -160,7 +165,6 @@ EXAMPLES = r"""
     plan: "{{ checkpoint_plan_result.plan }}"
     bucket: models
     prefix: bot-lab-21/DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard
-    tensor_parallel: 3
     wheel_dir: /opt/gb10-ring/wheels
 """
 
@@ -176,9 +180,7 @@ path:
   type: str
   sample: /var/lib/gb10-ring/checkpoints/small/revisions/6d2f1f7a3c0b9e55
 summary:
-  description:
-    - What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
-    - C(derive) says how C(config.json) is made anew, and is empty when it stays.
+  description: What was found to be done, C(files) and C(bytes) for each of C(fetch), C(link), C(staged) and C(keep).
   returned: success
   type: dict
   sample:
@@ -186,12 +188,11 @@ summary:
     link: {files: 0, bytes: 0}
     staged: {files: 2, bytes: 5974}
     keep: {files: 0, bytes: 0}
-    derive: tp3
 moved:
   description: Bytes that came from the object store and from other nodes, bytes that earlier runs had fetched, and how long it took.
   returned: when files were fetched
   type: dict
-  sample: {s3_bytes: 460082613480, peer_bytes: 0, resumed_bytes: 0, seconds: 402.1, mb_per_s: 1144.2}
+  sample: {s3_bytes: 460082613480, peer_bytes: 0, disk_bytes: 0, resumed_bytes: 0, seconds: 402.1, mb_per_s: 1144.2}
 replaced:
   description: Paths whose objects were replaced while the task ran.
   returned: when there are any

@@ -46,14 +46,29 @@ options:
     description: Limit that C(/etc/security/limits.d/90-gb10-ring.conf) should give all users. Empty leaves that check out.
     type: str
     default: unlimited
+  packages:
+    description: Packages that should be installed. Their versions are told by the check. Empty leaves it out.
+    type: list
+    elements: str
+    default: []
+  nccl_path:
+    description:
+      - NCCL library that will serve, or a directory that is searched for it, such as a venv or an unpacked or mounted image.
+      - Empty leaves the check out.
+    type: str
+    default: ""
+  nccl_subnet_aware:
+    description: Whether that NCCL has to route by subnet, which a ring and a pair with mixed ports need.
+    type: bool
+    default: true
   sysfs_root:
     description: Directory that stands for C(/sys).
     type: path
     default: /sys
-  proc_root:
-    description: Directory that stands for C(/proc).
+  dev_root:
+    description: Directory that stands for C(/dev).
     type: path
-    default: /proc
+    default: /dev
   etc_root:
     description: Directory that stands for C(/etc).
     type: path
@@ -198,8 +213,8 @@ hotplug:
   type: bool
 checks:
   description:
-    - Checks C(rdma.device), C(rdma.state) and C(rdma.rate) for each of O(ports), C(rdma.memlock), and C(rdma.cma) where the kernel reports
-      CMA memory. Of an absent device only C(rdma.device) is there, and of a port that is down no C(rdma.rate).
+    - Checks C(rdma.device), C(rdma.state) and C(rdma.rate) for each of O(ports), C(rdma.memlock), C(rdma.device_files), C(rdma.packages)
+      and C(rdma.nccl_library). Of an absent device only C(rdma.device) is there, and of a port that is down no C(rdma.rate).
     - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
   returned: success
   type: list
@@ -210,19 +225,28 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.fabric import info, rdma, rdma_settings
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import (
+    info,
+    rdma,
+    rdma_settings,
+    rdma_user,
+    rdma_user_look,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.links import read_links
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.sysfs import snapshot
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
-from ansible_collections.gb10.ring.plugins.module_utils.memory.swap import meminfo_kib
+from ansible_collections.gb10.ring.plugins.module_utils.memory.platform_look import packages
 
 SPEC = {
     "ports": {"type": "list", "elements": "dict", "default": []},
     "node": {"type": "str", "default": ""},
     "expected_rate": {"type": "float", "default": 200},
     "memlock": {"type": "str", "default": "unlimited"},
+    "packages": {"type": "list", "elements": "str", "default": []},
+    "nccl_path": {"type": "str", "default": ""},
+    "nccl_subnet_aware": {"type": "bool", "default": True},
     "sysfs_root": {"type": "path", "default": "/sys"},
-    "proc_root": {"type": "path", "default": "/proc"},
+    "dev_root": {"type": "path", "default": "/dev"},
     "etc_root": {"type": "path", "default": "/etc"},
 }
 
@@ -236,9 +260,20 @@ def checks(options, planned, devices):
     if options["memlock"]:
         path = Path(options["etc_root"]) / rdma_settings.LIMITS_FILE
         found.append(rdma.memlock_check(node, str(path), read_text(path) or "", options["memlock"]))
-    meminfo = read_text(Path(options["proc_root"]) / "meminfo") or ""
-    cma = rdma.cma_check(node, meminfo_kib(meminfo, "CmaTotal"), meminfo_kib(meminfo, "CmaFree"))
-    return [check.to_dict() for check in (*found, *([cma] if cma else []))]
+    present = {port.rdma_device for port in planned} & set(devices)
+    opened = rdma_user.device_files_check(node, present, device_files(options))
+    found += [opened] if opened else []
+    if options["packages"]:
+        found.append(rdma_user.packages_check(node, options["packages"], packages(options["packages"])))
+    if options["nccl_path"]:
+        path = options["nccl_path"]
+        libraries = rdma_user_look.libraries(Path(path))
+        found.append(rdma_user.nccl_check(node, path, libraries, options["nccl_subnet_aware"]))
+    return [check.to_dict() for check in found]
+
+
+def device_files(options):
+    return rdma_user_look.device_files(Path(options["sysfs_root"]), Path(options["dev_root"]))
 
 
 def main():

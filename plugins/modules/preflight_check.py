@@ -12,8 +12,8 @@ version_added: "0.1.0"
 author:
   - gb10.ring contributors (@gb10-ring)
 description:
-  - Checks operating system, architecture, Python, systemd, privileges, tools, netplan, fabric netdevs, management address, clock and the
-    data path's file system. Reads only.
+  - Checks operating system, architecture, Python, systemd, privileges, tools, netplan, fabric netdevs, management address, clock, the
+    data path's file system, and the platform, which is kernel, driver, memory, other engines, firewall and NCCL's own files. Reads only.
   - A node that cannot be reached, refuses the login, or has no Python gives a failed check, not an unreachable host, so that one report
     shows what is wrong on every node at once. Hand RV(checks) of all nodes to M(gb10.ring.report), which fails with all of them.
   - Does not fail on a failed check.
@@ -24,7 +24,7 @@ options:
     required: true
   ports:
     description:
-      - Planned ports, the inventory's C(fabric_ports). Of each entry C(port) and C(netdev) are used.
+      - Planned ports, the inventory's C(fabric_ports). Of each entry C(port) and C(netdev) are used, and C(subnet) to judge the firewall.
       - A GB10 powers a ConnectX off that has no cable, and its netdevs are then absent.
     type: list
     elements: dict
@@ -71,6 +71,28 @@ options:
     type: list
     elements: str
     default: [ubuntu 24.04, debian 13]
+  driver_pairs:
+    description:
+      - NVIDIA driver to expect with a kernel release, by that release. With any other kernel the driver only has to be loaded.
+      - Empty leaves the check of the driver out, for machines without GPU.
+    type: dict
+    default:
+      6.17.0-1031-nvidia: 580.173.02
+      7.0.0-1019-nvidia: 580.178.04
+  page_sizes:
+    description: Sizes of a memory page to accept, in bytes.
+    type: list
+    elements: int
+    default: [4096, 65536]
+  time_sync:
+    description: Whether the node has to keep its clock right by a time service.
+    type: bool
+    default: true
+  swap:
+    description: V(disabled) checks that swap in use could be switched off; V(unmanaged) leaves that check out.
+    type: str
+    choices: [disabled, unmanaged]
+    default: disabled
 attributes:
   check_mode:
     description: Can run in check mode and return changed status prediction without modifying the target.
@@ -107,6 +129,9 @@ checks:
     - Checks C(preflight.os), C(preflight.architecture), C(preflight.python), C(preflight.systemd), C(preflight.privileges),
       C(preflight.tools), C(preflight.netplan), C(preflight.port) for each physical port, C(preflight.management), C(preflight.overlap),
       C(preflight.data_path) and C(preflight.clock), each with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+    - Checks C(platform.kho), C(platform.driver), C(platform.page_size), C(platform.swap), C(platform.stale_engine),
+      C(platform.lost_memory), C(platform.time_sync), C(rdma.firewall) and C(rdma.forward) where C(nft) is installed, C(rdma.nccl_conf),
+      C(rdma.vendor_driver).
     - For a node that does not answer, C(preflight.reachable) alone; for one that cannot run the module, C(preflight.python) or
       C(preflight.module) alone.
   returned: always
@@ -141,6 +166,10 @@ facts:
       description: Identifies the running boot.
       type: str
       sample: 1f2e3d4c-0000-4000-8000-123456789abc
+    platform:
+      description: What has to be equal on all nodes; the filter P(gb10.ring.fleet_parity#filter) compares it.
+      type: dict
+      sample: {kernel: 6.17.0-1031-nvidia, driver: 580.173.02, page_size: 4096, kho: "off", oom_daemon: none}
     epoch:
       description: The node's clock during the look, in seconds since 1970.
       type: float
@@ -151,7 +180,7 @@ import time
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.memory.swap import meminfo_kib
+from ansible_collections.gb10.ring.plugins.module_utils.memory import firewall, platform, platform_look
 from ansible_collections.gb10.ring.plugins.module_utils.report import machine, preflight
 from ansible_collections.gb10.ring.plugins.module_utils.topology.overlap import planned_legs
 
@@ -170,6 +199,10 @@ SPEC = {
     },
     "expected_architectures": {"type": "list", "elements": "str", "default": ["aarch64"]},
     "expected_os": {"type": "list", "elements": "str", "default": ["ubuntu 24.04", "debian 13"]},
+    "driver_pairs": {"type": "dict", "default": dict(platform.PAIRS)},
+    "page_sizes": {"type": "list", "elements": "int", "default": [4096, 65536]},
+    "time_sync": {"type": "bool", "default": True},
+    "swap": {"type": "str", "choices": ["disabled", "unmanaged"], "default": "disabled"},
 }
 
 
@@ -198,6 +231,18 @@ def expected(options):
     )
 
 
+def expected_platform(options):
+    """The options as the platform's checks take them."""
+    return platform.Expected(
+        node=options["node"],
+        driver_pairs={str(kernel): str(driver) for kernel, driver in options["driver_pairs"].items()},
+        page_sizes=tuple(options["page_sizes"]),
+        time_sync=options["time_sync"],
+        swap_off=options["swap"] == "disabled",
+        legs=tuple(firewall.Leg(port["netdev"], port["subnet"]) for port in options["ports"] if "subnet" in port),
+    )
+
+
 def main():
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
@@ -205,15 +250,18 @@ def main():
     except ValueError as error:
         module.fail_json(msg=f"{module.params['node']}: {error}")
     found = machine.look(module.params["tools"], wanted.data_path)
+    seen = platform_look.look()
+    checks = [*preflight.checks(found, wanted), *platform.checks(seen, expected_platform(module.params))]
     module.exit_json(
         changed=False,
-        checks=[check.to_dict() for check in preflight.checks(found, wanted)],
+        checks=[check.to_dict() for check in checks],
         facts={
             "architecture": found.architecture,
             "python": ".".join(map(str, found.python)),
             "os": preflight.system_title(found.os_release, found.dgx_release),
             "kernel": found.kernel,
-            "memtotal_kib": meminfo_kib(machine.meminfo(), "MemTotal"),
+            "memtotal_kib": seen.memory.get("MemTotal"),
+            "platform": seen.facts(),
             "boot_id": machine.boot_id(),
             "epoch": time.time(),
         },

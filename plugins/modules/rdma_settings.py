@@ -7,7 +7,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: rdma_settings
-short_description: Load the RDMA kernel modules and lift the locked-memory limits
+short_description: Load the RDMA kernel modules and lift the locked-memory limits, or take it back
 version_added: "0.1.0"
 author:
   - gb10.ring contributors (@gb10-ring)
@@ -19,10 +19,19 @@ description:
     or boot; no C(daemon-reexec) is needed, and a unit with C(LimitMEMLOCK=) of its own depends on neither.
   - Refuses to write a limits file with a limit that root cannot set on this machine. It would not take effect, and C(pam_limits), which
     answers C(PAM_PERM_DENIED) for it, ends the login on some systems.
+  - What was before is kept in O(record_path); O(state=absent) brings it back and unloads the modules that were not loaded before, unless
+    they are in use. Packages stay installed.
   - Needs root.
 options:
+  state:
+    description: V(absent) brings back what O(record_path) keeps and removes every file of ours.
+    type: str
+    choices: [present, absent]
+    default: present
   modules:
-    description: Kernel modules to load, now and at every boot. Without any, the file is removed.
+    description:
+      - Kernel modules to load, now and at every boot. Without any, the file is removed.
+      - C(nvidia-peermem) is refused, since GB10 does not support it.
     type: list
     elements: str
     default: [mlx5_core, mlx5_ib, ib_uverbs, rdma_cm, rdma_ucm]
@@ -52,6 +61,10 @@ options:
     description: Directory with one directory of modules for each kernel release.
     type: path
     default: /lib/modules
+  record_path:
+    description: JSON file that keeps what was replaced.
+    type: path
+    default: /var/lib/gb10-ring/rdma-before.json
 attributes:
   check_mode:
     description: Can run in check mode and return changed status prediction without modifying the target.
@@ -72,6 +85,10 @@ EXAMPLES = r"""
   gb10.ring.rdma_settings:
     load_modules: false
     memlock: "8192"
+
+- name: Bring back what was before
+  gb10.ring.rdma_settings:
+    state: absent
 """
 
 RETURN = r"""
@@ -87,6 +104,16 @@ loaded:
   type: list
   elements: str
   sample: [rdma_ucm]
+unloaded:
+  description: For O(state=absent), modules that were not loaded before and are unloaded, or would be.
+  returned: success
+  type: list
+  elements: str
+notes:
+  description: For O(state=absent), what stays as it is because somebody else changed it since or uses it.
+  returned: success
+  type: list
+  elements: str
 """
 
 from pathlib import Path
@@ -97,6 +124,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machi
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
 SPEC = {
+    "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
     "modules": {
         "type": "list",
         "elements": "str",
@@ -108,6 +136,7 @@ SPEC = {
     "etc_root": {"type": "path", "default": "/etc"},
     "sys_root": {"type": "path", "default": "/sys"},
     "modules_root": {"type": "path", "default": "/lib/modules"},
+    "record_path": {"type": "path", "default": "/var/lib/gb10-ring/rdma-before.json"},
 }
 
 
@@ -126,6 +155,25 @@ def planned(wanted, options):
     return rdma_settings.decide(wanted, str(etc), rdma_machine.current_files(etc, wanted), missing)
 
 
+def carry_out(wanted, options, check_mode):
+    """Bring it about, or plan it in check mode; the plan and notes. Raises HostError."""
+    steps = planned(wanted, options)
+    if not check_mode:
+        rdma_machine.apply(steps, Path(options["record_path"]))
+    return steps, [], steps.plan.changed
+
+
+def take_back(wanted, options, check_mode):
+    """The way back, by the record; the plan, what stays, and whether anything changes. Raises HostError."""
+    etc, record = Path(options["etc_root"]), Path(options["record_path"])
+    current = rdma_machine.current_files(etc, wanted)
+    loaded = rdma_machine.loaded_modules(Path(options["sys_root"]))
+    steps = rdma_settings.way_back(rdma_machine.load_record(record), str(etc), current, loaded)
+    changed = steps.plan.changed or record.exists()
+    notes = [] if check_mode else rdma_machine.take_back(steps, record)
+    return steps, [*steps.notes, *notes], changed
+
+
 def main():
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     options = module.params
@@ -135,17 +183,20 @@ def main():
         default_memlock=options["default_memlock"],
         load=options["load_modules"],
     )
+    work = take_back if options["state"] == "absent" else carry_out
     try:
-        steps = planned(wanted, options)
-        if not module.check_mode:
-            rdma_machine.apply(steps)
+        steps, notes, changed = work(wanted, options, module.check_mode)
     except HostError as error:
         module.fail_json(msg=f"rdma_settings: {error}")
+    for note in notes:
+        module.warn(note)
     module.exit_json(
-        changed=steps.plan.changed,
+        changed=changed,
         diff=steps.plan.diff(),
         files=[change.what for change in steps.files],
         loaded=list(steps.modules),
+        unloaded=list(steps.unload),
+        notes=notes,
     )
 
 

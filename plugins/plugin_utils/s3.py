@@ -198,6 +198,31 @@ def _get(client: Any, settings: Settings, path: str) -> bytes:
         return bytes(body.read())
 
 
+def read_part(client: Any, settings: Settings, path: str, span: tuple[int, int], etag: str) -> bytes:
+    """Bytes [start, end) of an object that still has this ETag. Raises S3Error."""
+    start, end = span
+
+    def get() -> bytes:
+        key = objects.object_key(settings.prefix, path)
+        pin = {"IfMatch": etag} if etag else {}
+        answer = client.get_object(Bucket=settings.bucket, Key=key, Range=f"bytes={start}-{end - 1}", **pin)
+        with contextlib.closing(answer["Body"]) as body:
+            return bytes(body.read(end - start))
+
+    try:
+        data = translated(get, f"reading {path}", settings.where)
+    except S3Error as error:
+        cause = error.__cause__
+        if isinstance(cause, ClientError) and _code(cause) in ("412", "PreconditionFailed"):
+            raise S3Error(f"{settings.where}: {path} was replaced since it was planned. Cure: run again") from error
+        raise
+    if len(data) != end - start:
+        raise S3Error(
+            f"{settings.where}: {path} has {start + len(data)} bytes, expected at least {end}. Cure: run again"
+        )
+    return data
+
+
 def _code(error: Any) -> str:
     return str(error.response.get("Error", {}).get("Code"))
 

@@ -11,12 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import digest_lists, manifest, objects, published
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.config_edit import CONFIG
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.digest_choice import (
     KINDS,
     Claim,
     choose,
     disagreements,
 )
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.tp_config import ConfigError, derived_text
 from ansible_collections.gb10.ring.plugins.plugin_utils import s3
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3 import Settings
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
@@ -25,6 +27,8 @@ from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
 OBJECT, ETAG = "object checksum", "object ETag"
 #: A list of digests is text with a line a file; what is larger than this is none.
 LARGEST_LIST = 64 << 20
+#: The published config.json files have 3 to 8 kB.
+LARGEST_CONFIG = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,23 @@ def plan(client: Any, settings: Settings, wish: Wish) -> manifest.Manifest:
         _refuse_unchecked(settings, files)
     name = wish.name or objects.default_name(settings.prefix, settings.bucket)
     return manifest.make(name, wish.revision, files)
+
+
+def config_for(client: Any, settings: Settings, planned: manifest.Manifest, tp: int) -> str:
+    """Text of config.json when it will be fitted to tp ranks, empty for 0. Raises S3Error when it cannot be."""
+    if not tp:
+        return ""
+    file = planned.by_path().get(CONFIG)
+    cure = "Cure: set tensor_parallel (checkpoint_tensor_parallel) to 0, which leaves the file as it is"
+    if file is None or file.size > LARGEST_CONFIG:
+        what = "no" if file is None else f"{file.size} bytes of"
+        raise S3Error(f"{settings.where}: tensor_parallel is {tp}, but the checkpoint has {what} {CONFIG}. {cure}")
+    try:
+        text = s3.read(client, settings, CONFIG).decode()
+        derived_text(text, tp)
+    except (UnicodeDecodeError, ConfigError) as error:
+        raise S3Error(f"{settings.where}: {CONFIG} cannot be fitted to {tp} ranks: {error}. {cure}") from error
+    return text
 
 
 def sources_text(files: Iterable[manifest.File]) -> str:

@@ -64,6 +64,12 @@ def test_config_json_has_the_heads_and_groups_of_three_ranks_and_nothing_else_ch
     assert config == original
 
 
+def test_the_original_config_json_is_kept_under_its_digest(host, source):
+    kept = host.check_output(f"find {ROOT}/config -type f | sort | xargs sha256sum").splitlines()
+    originals = {line.split(None, 1)[0]: line.split(None, 1)[1] for line in kept if "/originals/" in line}
+    assert originals == {source["config.json"]: f"{ROOT}/config/originals/{source['config.json']}.json"}
+
+
 def test_current_is_a_relative_link_to_a_complete_revision(host):
     link = host.file(f"{ROOT}/current")
     assert link.is_symlink
@@ -98,6 +104,18 @@ def test_sysctls_hold_now_and_at_the_next_boot(host, key, value):
     assert host.file(f"/proc/sys/{key.replace('.', '/')}").content_string.splitlines()[0] == value
     lines = host.file("/etc/sysctl.d/90-gb10-ring.conf").content_string.splitlines()
     assert f"{key} = {value}" in lines
+
+
+def test_huge_pages_logind_and_services_are_set(host):
+    assert host.file("/sys/kernel/mm/transparent_hugepage/enabled").content_string.split() == ["madvise"]
+    assert host.file("/etc/tmpfiles.d/90-gb10-ring.conf").content_string.split()[-1] == "madvise"
+    manager = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
+    assert host.check_output(f"busctl get-property {manager} RemoveIPC") == "b false"
+    held = host.check_output("systemctl show -p ExecCondition --value apt-daily-upgrade.service")
+    assert "systemctl is-active --quiet gb10-ring-engine.service" in held
+    assert host.run("systemctl start apt-daily-upgrade.service").rc == 0
+    said = host.check_output("journalctl -q -o cat -n 3 --no-pager -u apt-daily-upgrade.service")
+    assert "Skipped due to 'exec-condition'" in said  # the engine serves
 
 
 def test_rdma_packages_modules_and_memlock_are_in_place(host):

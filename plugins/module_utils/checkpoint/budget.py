@@ -76,8 +76,8 @@ class Budget:
         }
 
 
-def budget(staging: Staging, survey: Survey, ceiling_percent: int) -> Budget:
-    """The budget of this staging on this node."""
+def budget(staging: Staging, survey: Survey, ceiling_percent: int, also_needed: int = 0) -> Budget:
+    """The budget of this staging on this node. also_needed: bytes that something else is about to take there."""
     partials = [survey.staged.get(step.file.path + PARTIAL) for step in staging.of("fetch")]
     begun = sum(
         min(step.file.size, stat.allocated)
@@ -88,7 +88,7 @@ def budget(staging: Staging, survey: Survey, ceiling_percent: int) -> Budget:
     linked = frozenset(step.source for step in staging.of("link"))
     return Budget(
         disk=survey.disk,
-        needed=bytes_needed(staging, survey),
+        needed=bytes_needed(staging, survey) + also_needed,
         reusable=there + begun,
         reclaimable=reclaimable(staging.manifest.revision, survey, linked),
         ceiling_percent=ceiling_percent,

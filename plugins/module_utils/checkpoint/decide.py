@@ -12,12 +12,13 @@ from typing import Literal
 from ..plan import Change, Plan
 from ..report.checks import Check
 from . import units
+from .config_edit import CONFIG
 from .journal import Begun
 from .manifest import File, Manifest
 from .receipt import Entry, Receipt, Stat, wrong_files
-from .tp_config import ConfigError, derived_text
 
-CONFIG = "config.json"
+#: What is wrong with a file of which the revision has a slice.
+SLICE = "a slice"
 #: keep: in the revision. staged: fetched by an earlier run that did not end. link: equal to a file of another revision.
 Action = Literal["keep", "staged", "link", "fetch"]
 
@@ -85,17 +86,17 @@ class Step:
 
 @dataclass(frozen=True)
 class Staging:
-    """Everything between what is and what is wanted. derive: how config.json is made anew, empty when it stays."""
+    """Everything between what is and what is wanted. sliced: paths that are left for slices. unrecorded: whether the receipt has to be written."""
 
     manifest: Manifest
     steps: tuple[Step, ...]
-    derive: str = ""
     unrecorded: bool = False
     problems: tuple[str, ...] = ()
+    sliced: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
-        return self.unrecorded or bool(self.derive) or any(step.action != "keep" for step in self.steps)
+        return self.unrecorded or any(step.action != "keep" for step in self.steps)
 
     def of(self, action: Action) -> tuple[Step, ...]:
         return tuple(step for step in self.steps if step.action == action)
@@ -104,16 +105,18 @@ class Staging:
         return sum(step.file.size for step in self.of(action))
 
 
-def decide(manifest: Manifest, survey: Survey, tp: int) -> Staging:
-    """The staging of this manifest on this node; tp 0 leaves config.json as it comes."""
-    steps = _steps(manifest, survey)
-    derive, problem = _derive(steps, survey, tp)
-    problems = _problems(manifest, survey) + ([problem] if problem else [])
-    return Staging(manifest, steps, derive, survey.receipt is None, tuple(problems))
+def decide(manifest: Manifest, survey: Survey, sliced: Iterable[str] = ()) -> Staging:
+    """The staging of this manifest on this node, of which the files in sliced are left for slices."""
+    left = tuple(sorted(sliced))
+    wanted = manifest.without(left)
+    receipt = survey.receipt
+    unrecorded = receipt is None or tuple(sorted(receipt.sliced)) != left
+    return Staging(wanted, _steps(wanted, survey), unrecorded, tuple(_problems(wanted, survey, left)), left)
 
 
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     wrong = wrong_files(survey.receipt, survey.present) if survey.receipt else {}
+    wrong |= dict.fromkeys(survey.receipt.sliced, SLICE) if survey.receipt else {}
     equal = _linkable(survey.others, survey.disk)
     steps = []
     for file in manifest.files:
@@ -142,23 +145,7 @@ def _linkable(others: Iterable[OtherRevision], disk: Disk) -> dict[tuple[int, st
     return equal
 
 
-def _derive(steps: Iterable[Step], survey: Survey, tp: int) -> tuple[str, str]:
-    """How config.json is to be made, and why it cannot be."""
-    step = next((step for step in steps if step.file.path == CONFIG), None)
-    if step is None:
-        return "", f"tensor_parallel is {tp}, but the checkpoint has no {CONFIG} to derive from" if tp > 1 else ""
-    rule = f"tp{tp}" if tp else "as fetched"
-    if step.action != "keep" or survey.receipt is None:
-        return (rule if tp > 1 else ""), ""
-    original = survey.receipt.originals.get(CONFIG, survey.config_text or "")
-    try:
-        wanted = derived_text(original, tp) if tp else original
-    except ConfigError as error:
-        return "", str(error)
-    return (rule if wanted != survey.config_text else ""), ""
-
-
-def _problems(manifest: Manifest, survey: Survey) -> list[str]:
+def _problems(manifest: Manifest, survey: Survey, sliced: Iterable[str]) -> list[str]:
     if survey.problem:
         return [survey.problem]
     if survey.receipt is None:
@@ -168,11 +155,12 @@ def _problems(manifest: Manifest, survey: Survey) -> list[str]:
                 "(no receipt, no journal); move that directory away and run again"
             ]
         return []
-    if survey.receipt.contents() == frozenset((file.path, file.size, file.digest) for file in manifest.files):
-        return []
     have = {entry.path: (entry.size, entry.digest) for entry in survey.receipt.files}
     want = {file.path: (file.size, file.digest) for file in manifest.files}
-    differing = sorted(path for path in have.keys() | want.keys() if have.get(path) != want.get(path))
+    compared = (have.keys() | want.keys()) - {*sliced, *survey.receipt.sliced}
+    differing = sorted(path for path in compared if have.get(path) != want.get(path))
+    if not differing:
+        return []
     return [
         f"revision {manifest.revision} is already staged with other contents ({len(differing)} of {len(want)} files "
         f"differ: {_some(differing)}); a revision never changes: give the new state another name, or leave the name "
@@ -195,22 +183,14 @@ def plan_of(staging: Staging, where: str) -> Plan:
     before, after = [], []
     for step in staging.steps:
         row = [step.file.path, str(step.file.size), step.file.digest]
-        derived = staging.derive and step.file.path == CONFIG
-        if step.action == "keep" and not derived:
-            before.append([*row, "keep"])
-        elif step.action == "keep":
-            before.append([*row, "to derive again"])
-        elif step.action == "staged" and not derived:
-            before.append([*row, "staged"])
+        if step.action in ("keep", "staged"):
+            before.append([*row, step.action])
         elif step.was and step.was != "missing":
             before.append([*row, step.was])
         doing = f"link from {step.source.removesuffix('/' + step.file.path)}" if step.action == "link" else step.action
-        after.append([*row, _also(doing, f"derive {staging.derive}") if derived else doing])
+        after.append([*row, doing])
+    after += [[path, "", "", "left for a slice"] for path in staging.sliced]
     return Plan((Change(where, _table(before), _table(after), reason(staging)),))
-
-
-def _also(doing: str, derive: str) -> str:
-    return derive if doing == "keep" else f"{doing}, {derive}"
 
 
 def _table(rows: list[list[str]]) -> str:
@@ -226,18 +206,15 @@ def reason(staging: Staging) -> str:
         steps = staging.of(action)
         if steps:
             parts.append(f"{units.files(len(steps))} {words[action]} ({units.human(staging.size_of(action))})")
-    if staging.derive:
-        parts.append(f"{CONFIG} derived ({staging.derive})")
+    if staging.sliced:
+        parts.append(f"{units.files(len(staging.sliced))} left for slices")
     return ", ".join(parts)
 
 
-def summary(staging: Staging) -> dict[str, dict[str, int] | str]:
+def summary(staging: Staging) -> dict[str, dict[str, int]]:
     """The same as numbers, for a report."""
     actions: tuple[Action, ...] = ("fetch", "link", "staged", "keep")
-    numbers: dict[str, dict[str, int] | str] = {
-        action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions
-    }
-    return {**numbers, "derive": staging.derive}
+    return {action: {"files": len(staging.of(action)), "bytes": staging.size_of(action)} for action in actions}
 
 
 def state_checks(staging: Staging, node: str) -> list[Check]:

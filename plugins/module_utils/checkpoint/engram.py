@@ -202,6 +202,7 @@ def _even_bounds(engram: EngramConfig, tp: int) -> dict[int, list[int]]:
     short = [layer for layer, rows in zip(engram.layers, engram.rows, strict=True) if rows < tp]
     if short:
         raise EngramError(f"the Engram tables of layers {short} have fewer rows than the tensor-parallel size {tp}")
+    checked_primes(engram)  # this rule needs no columns, but a table that they do not fill is from another checkpoint
     return {
         layer: [rows * rank // tp for rank in range(tp + 1)]
         for layer, rows in zip(engram.layers, engram.rows, strict=True)

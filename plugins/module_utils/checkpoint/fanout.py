@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import quote
 
-from .decide import CONFIG
+from .config_edit import CONFIG
 from .manifest import File
 
 
@@ -30,12 +30,13 @@ class End:
 
 @dataclass(frozen=True)
 class Node:
-    """lacks: paths that it has to fetch."""
+    """lacks: paths that it has to fetch. slices: paths of which it fetches a part, so that it has them for nobody."""
 
     name: str
     rank: int
     ends: tuple[End, ...]
     lacks: frozenset[str]
+    slices: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -63,7 +64,8 @@ def shareable(file: File) -> bool:
 def nodes_of(rows: Iterable[Mapping[str, Any]], files: Iterable[File]) -> tuple[Node, ...]:
     """The nodes in these rows, in order of rank. Raises FanoutError with everything that is wrong.
 
-    Each row has name, ring_rank, fabric_ports and lacking, which is None where nobody has looked: then all files are lacking.
+    Each row has name, ring_rank, fabric_ports and lacking, which is None where nobody has looked: then all files are lacking, and may
+    have slices.
     """
     every = frozenset(file.path for file in files)
     problems, nodes = [], []
@@ -71,8 +73,9 @@ def nodes_of(rows: Iterable[Mapping[str, Any]], files: Iterable[File]) -> tuple[
         name = str(row["name"])
         try:
             ends = tuple(End(port["address"], port["netdev"], port["subnet"]) for port in row["fabric_ports"])
-            lacks = every if row.get("lacking") is None else frozenset(row["lacking"])
-            nodes.append(Node(name, int(row["ring_rank"]), ends, lacks))
+            slices = frozenset(row.get("slices") or ())
+            lacks = every - slices if row.get("lacking") is None else frozenset(row["lacking"])
+            nodes.append(Node(name, int(row["ring_rank"]), ends, lacks, slices))
         except (KeyError, TypeError, ValueError):
             problems.append(name)
     if problems:
@@ -88,7 +91,7 @@ def share(files: Iterable[File], nodes: Iterable[Node]) -> Sharing:
     group = tuple(nodes)
     ways = _ways(group)
     wanted = sorted(
-        (file for file in files if shareable(file) and any(file.path in node.lacks for node in group)),
+        (file for file in files if shareable(file) and any(file.path in node.lacks | node.slices for node in group)),
         key=lambda file: (-file.size, file.path),
     )
     homes: dict[str, str] = {}
@@ -96,17 +99,22 @@ def share(files: Iterable[File], nodes: Iterable[Node]) -> Sharing:
     fetched: dict[str, int] = dict.fromkeys((node.name for node in group), 0)
     sent: dict[str, int] = defaultdict(int)
     for file in wanted:
-        roots = [node.name for node in group if file.path not in node.lacks]
+        roots = [node.name for node in group if file.path not in node.lacks | node.slices]
+        able = [node.name for node in group if file.path in node.lacks]
+        if not roots and not able:
+            continue  # all of them fetch parts of it, which are not the same ones
         if not roots:
             # Largest first, each to the one that has least to fetch: that balances as well as it gets.
-            home = min(fetched, key=lambda name: fetched[name])
+            home = min(able, key=lambda name: fetched[name])
             fetched[home] += file.size
             homes[file.path] = home
             roots = [home]
-        steps = _distances(ways, roots)
+        ends = frozenset(node.name for node in group if file.path in node.slices)
+        steps = _distances(ways, roots, ends)
         for node in group:
-            if file.path in node.lacks and node.name not in roots:
-                addresses = _route(ways[node.name], node.name, steps, sent, file.size)
+            if file.path in node.lacks | node.slices and node.name not in roots:
+                givers = {name: count for name, count in steps.items() if name not in ends}
+                addresses = _route(ways[node.name], steps.get(node.name), givers, sent, file.size)
                 if addresses:
                     routes[node.name][file.path] = addresses
     return Sharing(homes, dict(routes))
@@ -124,12 +132,16 @@ def _ways(nodes: tuple[Node, ...]) -> dict[str, dict[str, list[str]]]:
     return ways
 
 
-def _distances(ways: Mapping[str, Mapping[str, list[str]]], roots: Iterable[str]) -> dict[str, int]:
-    """Hops from the nearest of the roots; a node that cannot be reached is absent."""
+def _distances(
+    ways: Mapping[str, Mapping[str, list[str]]], roots: Iterable[str], ends: frozenset[str]
+) -> dict[str, int]:
+    """Hops from the nearest of the roots; a node that cannot be reached is absent. ends: nodes that pass nothing on."""
     steps = dict.fromkeys(roots, 0)
     queue = deque(steps)
     while queue:
         name = queue.popleft()
+        if name in ends:
+            continue
         for neighbour in ways[name]:
             if neighbour not in steps:
                 steps[neighbour] = steps[name] + 1
@@ -138,16 +150,16 @@ def _distances(ways: Mapping[str, Mapping[str, list[str]]], roots: Iterable[str]
 
 
 def _route(
-    neighbours: Mapping[str, list[str]], name: str, steps: Mapping[str, int], sent: dict[str, int], size: int
+    neighbours: Mapping[str, list[str]], mine: int | None, givers: Mapping[str, int], sent: dict[str, int], size: int
 ) -> tuple[str, ...]:
     """Addresses of the neighbours that are nearer to the file, the one that has least to send first.
 
-    Only nearer ones: two nodes never wait for each other. sent: bytes by address, counted on.
+    Only nearer ones: two nodes never wait for each other. mine, givers: hops from the file, of this node and of those that have it
+    or will have it whole. sent: bytes by address, counted on.
     """
-    mine = steps.get(name)
-    if mine is None:
+    nearer = [] if mine is None else [name for name in neighbours if givers.get(name, mine) < mine]
+    if not nearer:
         return ()
-    nearer = [neighbour for neighbour in neighbours if steps[neighbour] < mine]
     order = sorted(nearer, key=lambda neighbour: sum(sent[address] for address in neighbours[neighbour]))
     addresses = [
         address for neighbour in order for address in sorted(neighbours[neighbour], key=lambda each: sent[each])

@@ -15,7 +15,7 @@ from typing import Any
 
 from ..host import HostError, read_text, sync_directory
 from ..plan import Plan
-from . import manifest
+from . import manifest, row_place, row_survey
 from .activate import Activation, Link, activation
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
@@ -44,7 +44,6 @@ class Request:
     phase: str
     node: str
     ceiling_percent: int
-    tp: int
     workers: int
     python_path: str
     limits: Limits
@@ -52,6 +51,8 @@ class Request:
     rate_limit: int = 0
     ca_pem: str = ""
     supersedes: str = ""
+    sliced: tuple[str, ...] = ()
+    also_needed: int = 0
     lease_s: int = 0
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
@@ -61,13 +62,16 @@ class Request:
         if problems:
             raise manifest.ManifestError("; ".join(problems))
         wanted = manifest.parse(options["plan"])
+        sliced = tuple(options.get("sliced") or ())
+        unknown = sorted(set(sliced) - set(wanted.by_path()))
+        if unknown:
+            raise manifest.ManifestError(f"option sliced names {', '.join(unknown)}, which the plan does not have")
         return cls(
             manifest=wanted,
             layout=Layout(options["root"], wanted.name),
             phase=options["phase"],
             node=options["node"] or "",
             ceiling_percent=options["disk_ceiling_percent"],
-            tp=options["tensor_parallel"],
             workers=options["workers"],
             python_path=options["python_path"],
             limits=Limits(
@@ -79,12 +83,14 @@ class Request:
             rate_limit=options["rate_limit"],
             ca_pem=options["ca_pem"] or "",
             supersedes=options["supersedes"] or "",
-            lease_s=options["lease_s"],
-            sources=_sources(options["sources_file"]),
+            sliced=sliced,
+            also_needed=options.get("also_needed") or 0,
+            lease_s=options.get("lease_s") or 0,
+            sources=read_sources(options["sources_file"]),
         )
 
 
-def _sources(path: str | None) -> dict[str, tuple[Source, ...]]:
+def read_sources(path: str | None) -> dict[str, tuple[Source, ...]]:
     """The addresses in this file. It is deleted when it has been read: signed addresses outlive no task."""
     if not path:
         return {}
@@ -122,7 +128,7 @@ class View:
         return self.plan().diff()
 
     def budget(self) -> Budget:
-        return budget(self.staging, self.survey, self.request.ceiling_percent)
+        return budget(self.staging, self.survey, self.request.ceiling_percent, self.request.also_needed)
 
     def checks(self) -> list[dict[str, Any]]:
         found = [*state_checks(self.staging, self.request.node), budget_check(self.budget(), self.request.node)]
@@ -157,7 +163,7 @@ class View:
 
 def view(request: Request) -> View:
     survey = look(request.layout, request.manifest.revision)
-    staging = decide(request.manifest, survey, request.tp)
+    staging = decide(request.manifest, survey, request.sliced)
     # awscrt is megabytes of a library: nothing for a run that finds everything in place.
     crc = load_crc64(request.python_path) if staging.of("fetch") else None
     return View(request, survey, staging, crc)
@@ -207,9 +213,8 @@ def stage(request: Request) -> Staged:
             staging=seen.staging,
             survey=seen.survey,
             sources=request.sources,
-            tp=request.tp,
             transfer=Transfer(
-                context=_trust(request.ca_pem),
+                context=trust(request.ca_pem),
                 limits=request.limits,
                 workers=request.workers,
                 part_size=request.part_size,
@@ -220,7 +225,7 @@ def stage(request: Request) -> Staged:
             meter=meter,
         )
         try:
-            with watched(request, stop):
+            with watched(request.layout.lease(request.manifest.revision), request.lease_s, stop):
                 apply(job)
         except NeedsControllerError as needs:
             return Staged(seen, meter.numbers(), needs)
@@ -228,13 +233,12 @@ def stage(request: Request) -> Staged:
 
 
 @contextlib.contextmanager
-def watched(request: Request, stop: Stop) -> Iterator[None]:
-    """Stop what is done in this block when the controller is gone."""
-    path = request.layout.lease(request.manifest.revision)
+def watched(path: Path, lease_s: int, stop: Stop) -> Iterator[None]:
+    """Stop what is done in this block when the controller is gone. path: of the lease, where there is one."""
     signs: list[Sign] = [unread]
     try:
-        if request.lease_s:
-            signs.append(Lease(path, request.lease_s))
+        if lease_s:
+            signs.append(Lease(path, lease_s))
         with Watch(stop, signs):
             yield
     finally:
@@ -249,7 +253,7 @@ def tidy(request: Request) -> None:
             remove_staging(request.layout, request.manifest.revision)
 
 
-def _trust(pem: str) -> ssl.SSLContext:
+def trust(pem: str) -> ssl.SSLContext:
     """What the system trusts, and the given authority beside it."""
     context = ssl.create_default_context()
     if pem:
@@ -277,6 +281,8 @@ def activation_of(layout: Layout, revision: str) -> Activation:
     elif layout.current.exists():
         link = Link(foreign=True)
     receipt, problem = _receipt(layout, revision)
+    if receipt and receipt.sliced:
+        problem = problem or slices_problem(layout, receipt)
     return activation(
         str(layout.current),
         link,
@@ -284,6 +290,23 @@ def activation_of(layout: Layout, revision: str) -> Activation:
         receipt=receipt,
         found=tree(layout.revision(revision)),
         problem=problem,
+    )
+
+
+def slices_problem(layout: Layout, receipt: Receipt) -> str:
+    """Why the slices of a revision are not there, or an empty text."""
+    place = row_place.place_of(layout, receipt.revision, "shard")
+    state, problem = row_survey.read_state(place)
+    if problem:
+        return problem
+    held = {file.path: (file.size, file.mtime_ns) for file in state.files} if state else {}
+    stats = {path: row_survey.stat_of(place.target(path)) for path in receipt.sliced}
+    wrong = [path for path, stat in stats.items() if stat is None or held.get(path) != (stat.size, stat.mtime_ns)]
+    if not wrong:
+        return ""
+    return (
+        f"revisions/{receipt.revision} is to have slices of {', '.join(wrong)}, and nothing says that their rows are there; bring "
+        "them (gb10.ring.engram_rows with placement shard, or the playbook that stages the checkpoint)"
     )
 
 

@@ -12,23 +12,28 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..report.checks import Check
-from . import units
+from . import row_state, units
 from .budget import freed, listed, reclaimable
-from .decide import CONFIG, Survey
+from .config_edit import CONFIG
+from .decide import Survey
 from .layout import Layout
 from .receipt import Receipt, Stat, wrong_files
-from .tp_config import ConfigError, counts, real_counts
+from .tp_config import ConfigError, counts, padded_counts, real_counts
 
 
 @dataclass(frozen=True)
 class Request:
-    """expected: the revision that should be current, empty for "any". looked: the one whose files were looked at."""
+    """expected: the revision that should be current, empty for "any". looked: the one whose files were looked at.
+
+    tp: ranks that config.json should be fitted to, 0 for the file as staged, None for "any".
+    """
 
     node: str
     name: str
     expected: str = ""
     looked: str = ""
     ceiling_percent: int = 85
+    tp: int | None = None
     #: Files whose bytes were read again and have another digest (or could not be read), with what was found.
     damaged: Mapping[str, str] = field(default_factory=dict)
     read_again: bool = False
@@ -85,7 +90,8 @@ def _how(receipt: Receipt) -> str:
 
 
 def _extra(request: Request, survey: Survey, receipt: Receipt) -> Check:
-    extra = sorted(set(survey.present) - set(receipt.on_disk()))
+    slices = {*receipt.sliced, row_state.NAME} if receipt.sliced else set()
+    extra = sorted(set(survey.present) - set(receipt.on_disk()) - slices)
     return Check(
         id="checkpoint.extra",
         node=request.node,
@@ -100,8 +106,8 @@ def _extra(request: Request, survey: Survey, receipt: Receipt) -> Check:
 def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
     """config.json as the engine reads it: heads and groups, and whether a derived one is ours."""
     derived = receipt.derived.get(CONFIG)
-    expected = f"as derived ({derived.rule})" if derived else "as fetched"
-    cure = f"delete {CONFIG} of that revision and run the playbook that stages the checkpoint"
+    expected = _expected_config(request.tp, derived.rule if derived else "")
+    cure = f"run the playbook that stages the checkpoint; where that does not help, delete {CONFIG} of that revision before"
     if all(entry.path != CONFIG for entry in receipt.files):
         return Check("checkpoint.config", request.node, True, f"no {CONFIG} in this checkpoint", "none")
     try:
@@ -115,7 +121,7 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
     if derived:
         found += f" for {real_heads} / {real_groups} real ones"
     digest = f"sha256:{hashlib.sha256((survey.config_text or '').encode()).hexdigest()}"
-    ok = not derived or derived.digest == digest
+    ok = (not derived or derived.digest == digest) and _fits(request.tp, (heads, groups), (real_heads, real_groups))
     return Check("checkpoint.config", request.node, ok, found, expected, cure)
 
 
@@ -133,6 +139,17 @@ def _unfinished(request: Request, survey: Survey) -> list[Check]:
         )
         for revision, size in sorted(survey.leftovers.items())
     ]
+
+
+def _expected_config(tp: int | None, rule: str) -> str:
+    if tp is None:
+        return f"as edited ({rule})" if rule else "as staged"
+    return f"fitted to {tp} ranks" if tp else "as staged"
+
+
+def _fits(tp: int | None, shown: tuple[int, int], real: tuple[int, int]) -> bool:
+    """Whether heads and groups are those that so many ranks want."""
+    return tp is None or shown == (padded_counts(*real, tp) if tp else real)
 
 
 def _disk(request: Request, survey: Survey) -> Check:

@@ -14,6 +14,7 @@ from .decide import Survey
 from .hashing import file_digest
 from .layout import Layout
 from .manifest import ManifestError, name_problem
+from .options import range_problems
 from .rate import Bucket
 from .runtime import load_crc64
 from .survey import current_revision, look
@@ -35,6 +36,7 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
         expected=options["revision"] or "",
         looked=looked,
         ceiling_percent=options["disk_ceiling_percent"],
+        tp=options["tensor_parallel"],
         damaged=_damaged(layout, survey, options) if full else {},
         read_again=full,
     )
@@ -45,6 +47,7 @@ def _refuse_options(options: Mapping[str, Any]) -> None:
     problems = [name_problem(value) for value in (options["name"], options["revision"]) if value]
     if options["rate_limit"] < 0:
         problems.append(f"option rate_limit is {options['rate_limit']}, allowed are 0 (no limit) and more")
+    problems += range_problems({"tensor_parallel": options["tensor_parallel"]})
     if any(problems):
         raise ManifestError("; ".join(problem for problem in problems if problem))
 

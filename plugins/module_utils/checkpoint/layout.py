@@ -49,6 +49,14 @@ class Layout:
     def receipt(self, revision: str) -> Path:
         return self.receipts / f"{revision}.json"
 
+    def config_record(self, revision: str) -> Path:
+        """What stands in for config.json of this revision, where something does."""
+        return self.base / "config" / "records" / f"{revision}.json"
+
+    def config_original(self, sha256: str) -> Path:
+        """The text that it stands in for, by its digest in hexadecimal."""
+        return self.base / "config" / "originals" / f"{sha256}.json"
+
     def staging(self, revision: str) -> Path:
         return self.stagings / revision
 

@@ -70,6 +70,11 @@ class Manifest:
     def by_path(self) -> dict[str, File]:
         return {file.path: file for file in self.files}
 
+    def without(self, paths: Iterable[str]) -> Manifest:
+        """The same state, less files that come in another way."""
+        left = frozenset(paths)
+        return Manifest(self.name, self.revision, tuple(file for file in self.files if file.path not in left))
+
     def to_dict(self) -> dict[str, Any]:
         return {
             "name": self.name,

@@ -18,12 +18,13 @@ from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
 from .answers import AbsentError, GoneError, MoveError, RangeIgnoredError, StoppedError
+from .disk import DiskReader
 from .hashing import Hasher, hasher
 from .http1 import BrokenError, Connection, TrustError
 from .journal import Journal
 from .moving import Moving, Task, Wanted
-from .parts import PART, Done, Part, expected_check, in_order
-from .piece import DamagedError, Lane, Limits, Patience, Piece, stalled
+from .parts import PART, Done, expected_check, in_order
+from .piece import DamagedError, Lane, Limits, Link, Patience, Piece, stalled
 from .progress import Meter
 from .rate import Bucket
 from .receipt import Entry
@@ -59,10 +60,14 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Outcome:
-    """By path. What failed may be an ExpiredError or a ChangedError, which the controller can mend."""
+    """By path. What failed may be an ExpiredError or a ChangedError, which the controller can mend.
+
+    stored: the parts of each file that came, in order, with the checksums of what was written.
+    """
 
     entries: dict[str, Entry]
     failures: dict[str, MoveError]
+    stored: dict[str, tuple[Done, ...]] = field(default_factory=dict)
 
 
 class Mover:
@@ -90,15 +95,16 @@ class Mover:
         return Outcome(
             {moving.file.path: moving.entry for moving in self._movings if moving.entry},
             {moving.file.path: moving.error for moving in self._movings if moving.error},
+            {moving.file.path: moving.stored for moving in self._movings if moving.entry},
         )
 
     def _moving(self, wanted: Wanted) -> Moving:
         moving = Moving(wanted, self._chain(wanted), self._transfer.part_size)
-        self._meter.resumed(wanted.file.size - moving.left)
+        self._meter.resumed(wanted.bytes - moving.left)
         return moving
 
     def _chain(self, wanted: Wanted) -> Hasher | None:
-        if wanted.file.algorithm in ("etag", self._transfer.check):
+        if wanted.keep is not None or wanted.file.algorithm in ("etag", self._transfer.check):
             return None
         return hasher(wanted.file.digest, self._transfer.crc, wanted.file.size)
 
@@ -115,7 +121,9 @@ class Mover:
         finally:
             lane.close()
 
-    def _connect(self, source: Source) -> Connection:
+    def _connect(self, source: Source) -> Link:
+        if source.kind == "disk":
+            return DiskReader()
         return Connection(urlsplit(source.url), self._transfer.context, self._limits.connect, self._limits.read)
 
     def _next(self) -> tuple[Moving, Task] | None:
@@ -140,7 +148,7 @@ class Mover:
                 self._go_on(moving)
             sink = self._sink(moving)
             actions = {"fetch": self._fetch, "check": self._check, "hash": self._hash, "finish": self._finish}
-            actions[task.kind](lane, moving, sink, task.part)
+            actions[task.kind](lane, moving, sink, task)
             error = None
         except MoveError as failed:
             error = failed
@@ -163,7 +171,7 @@ class Mover:
         with moving.opening:
             if moving.sink is None:
                 moving.wanted.target.parent.mkdir(parents=True, exist_ok=True)
-                moving.sink = Sink(moving.wanted.partial, moving.file.size, self._transfer.direct and not moving.hasher)
+                moving.sink = moving.wanted.open(self._transfer.direct and not moving.hasher)
                 moving.moved_at = self._clock()
                 if not moving.resumed:
                     self._journal.begin(moving.file, self._transfer.check)
@@ -174,9 +182,9 @@ class Mover:
 
     # --- tasks --------------------------------------------------------------------------------------------------------
 
-    def _check(self, lane: Lane, moving: Moving, sink: Sink, part: Part) -> None:
+    def _check(self, lane: Lane, moving: Moving, sink: Sink, task: Task) -> None:
         """Read a part back that was written before the machine went down."""
-        value = 0
+        part, value = task.part, 0
         for view in sink.pieces(lane.view, part.offset, part.length):
             value = self._crc()(view, value)
         sink.release(part.offset, part.length)
@@ -188,7 +196,8 @@ class Mover:
             self._meter.lost(part.length)
         moving.moved_at = self._clock()
 
-    def _hash(self, lane: Lane, moving: Moving, sink: Sink, part: Part) -> None:
+    def _hash(self, lane: Lane, moving: Moving, sink: Sink, task: Task) -> None:
+        part = task.part
         for view in sink.pieces(lane.view, part.offset, part.length):
             if moving.hasher:
                 moving.hasher.update(view)
@@ -196,9 +205,15 @@ class Mover:
         with self._ready:
             moving.hashed(part)
 
-    def _finish(self, _lane: Lane, moving: Moving, sink: Sink, _part: Part) -> None:
-        """Verify, make durable, write the journal's line, rename."""
+    def _finish(self, _lane: Lane, moving: Moving, sink: Sink, _task: Task) -> None:
+        """Verify, make durable, write the journal's line, rename. A slice is only made durable: see Wanted.keep."""
         file = moving.file
+        if moving.wanted.keep is not None:
+            sink.finish()
+            self._meter.file()
+            with self._ready:
+                moving.entry = Entry(file.path, file.size, file.digest, sink.mtime_ns())
+            return None
         digest = moving.digest(self._transfer.check)
         if digest != file.digest:
             return self._wrong(moving, digest)
@@ -226,9 +241,10 @@ class Mover:
             "object is damaged in the store: upload it anew"
         )
 
-    def _fetch(self, lane: Lane, moving: Moving, sink: Sink, part: Part) -> None:
+    def _fetch(self, lane: Lane, moving: Moving, sink: Sink, task: Task) -> None:
         """One part, over as many tries and sources as it takes."""
-        piece = Piece(moving.file, part, expected_check(moving.file, part) if self._transfer.crc else None, self._crc())
+        expected = expected_check(moving.file, task.part) if self._transfer.crc else None
+        piece = Piece(moving.file, task.part, expected, self._crc(), task.stored)
         waits = Patience(self._limits.first_wait, self._limits.longest_wait, self._transfer.chance)
         odd = 0
         while True:
@@ -240,8 +256,8 @@ class Mover:
                 return
             except (BrokenError, TrustError, MoveError) as error:
                 mine = isinstance(error, StoppedError) or getattr(error, "disk_full", False)
-                if source.kind == "peer" and not mine:
-                    if self._put_off(moving, source, error, part, piece):
+                if source.kind != "s3" and not mine:
+                    if self._put_off(moving, source, error, task, piece):
                         return
                     continue
                 odd += isinstance(error, (DamagedError, RangeIgnoredError))
@@ -271,12 +287,12 @@ class Mover:
         except BrokenError:
             lane.drop(source)
             raise
-        if not moving.hasher:
-            sink.release(piece.part.offset, piece.part.length)
-        done = Done(piece.part, piece.check)
-        self._journal.part(moving.file.path, done)
+        for done in piece.written_parts():
+            if not moving.hasher:
+                sink.release(done.part.offset, done.part.length)
+            self._journal.part(moving.file.path, done)
         with self._ready:
-            moving.fetched(done, source)
+            moving.fetched(piece.written_parts(), source)
 
     def _go_on(self, moving: Moving) -> None:
         if self._transfer.stop.is_set():
@@ -301,7 +317,7 @@ class Mover:
         if silent > self._limits.stall:
             raise stalled(self._limits, silent, piece, error) from error
 
-    def _put_off(self, moving: Moving, source: Source, error: Exception, part: Part, piece: Piece) -> bool:
+    def _put_off(self, moving: Moving, source: Source, error: Exception, task: Task, piece: Piece) -> bool:
         """A peer did not give the part: whether it is to be asked later. Otherwise it is not asked again for this file."""
         absent = isinstance(error, AbsentError)
         unreachable = isinstance(error, BrokenError) and not piece.taken
@@ -311,7 +327,7 @@ class Mover:
         with self._ready:
             since = moving.waiting_since.setdefault((source.url, absent), now)
             if (absent or unreachable) and not isinstance(error, GoneError) and now - since < patience:
-                moving.put_back(part, now + min(1.0, patience / 20))
+                moving.put_back(task, now + min(1.0, patience / 20))
                 return True
             moving.given_up.add(source.url)
             moving.moved_at = now

@@ -35,6 +35,7 @@ PLAN_OPTIONS: dict[str, dict[str, Any]] = {
     "checksum_sources": {"type": "list", "elements": "str", "choices": list(KINDS), "default": list(KINDS)},
     "digest_lists": {"type": "list", "elements": "str", "default": []},
     "revision": {"type": "str"},
+    "tensor_parallel": {"type": "int", "default": 0},
 }
 
 PUBLISH_OPTIONS: dict[str, dict[str, Any]] = {
@@ -60,7 +61,6 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "phase": {"type": "str", "choices": ["budget", "stage"], "default": "stage"},
     "node": {"type": "str"},
     "disk_ceiling_percent": {"type": "int", "default": 85},
-    "tensor_parallel": {"type": "int", "default": 0},
     "workers": {"type": "int", "default": 8},
     "stall_timeout_s": {"type": "int", "default": 300},
     "url_expiry_s": {"type": "int", "default": 86400},
@@ -72,8 +72,40 @@ STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     "peers": {"type": "dict", "no_log": True},
     "sources_file": {"type": "path"},
     "supersedes": {"type": "str"},
+    "sliced": {"type": "list", "elements": "str", "default": []},
+    "also_needed": {"type": "int", "default": 0},
     "replaced_ok": {"type": "bool", "default": False},
     "lease_s": {"type": "int", "default": 0},
+    "ca_pem": {"type": "str"},
+    "wheel": {"type": "path"},
+}
+
+ENGRAM_OPTIONS: dict[str, dict[str, Any]] = {
+    **S3_OPTIONS,
+    **ROOT_OPTIONS,
+    "plan": {"type": "dict", "required": True},
+    "phase": {"type": "str", "choices": ["budget", "stage"], "default": "stage"},
+    "tensor_parallel": {"type": "int", "required": True},
+    "rank": {"type": "int", "required": True},
+    "rule": {"type": "str", "choices": ["vllm", "sglang"], "required": True},
+    "placement": {"type": "str", "choices": ["directory", "shard", "full"], "default": "full"},
+    "directory": {"type": "path"},
+    "whole_directories": {"type": "list", "elements": "path", "default": []},
+    "verify_share": {"type": "float", "default": 0.01},
+    "node": {"type": "str"},
+    "disk_ceiling_percent": {"type": "int", "default": 85},
+    "workers": {"type": "int", "default": 8},
+    "stall_timeout_s": {"type": "int", "default": 300},
+    "url_expiry_s": {"type": "int", "default": 86400},
+    "python_path": {"type": "path", "default": DEFAULT_PYTHON_PATH},
+    "wheel_dir": {"type": "path"},
+    "part_mib": {"type": "int", "default": 32},
+    "rate_limit": {"type": "int", "default": 0},
+    "progress": {"type": "str", "choices": ["auto", "on", "off"], "default": "auto"},
+    "peers": {"type": "dict", "no_log": True},
+    "lease_s": {"type": "int", "default": 0},
+    "rows": {"type": "dict"},
+    "sources_file": {"type": "path"},
     "ca_pem": {"type": "str"},
     "wheel": {"type": "path"},
 }
@@ -113,6 +145,9 @@ def range_problems(options: dict[str, Any]) -> list[str]:
     allowed = {
         "disk_ceiling_percent": (1, 100),
         "tensor_parallel": (0, 64),
+        "rank": (0, 63),
+        "also_needed": (0, 1 << 60),
+        "verify_share": (0, 1),
         "workers": (1, 64),
         "stall_timeout_s": (1, 86400),
         # The longest life that signature version 4 allows is seven days.

@@ -6,15 +6,16 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
+from typing import Protocol
 from urllib.parse import urlsplit
 
 from .answers import Asked, MoveError, judge
-from .http1 import BrokenError, Connection
+from .http1 import Answer, BrokenError
 from .manifest import File
-from .parts import Part
+from .parts import Done, Part
 from .runtime import Crc
 from .sink import Sink, buffer, disk_error
 from .source import Source
@@ -27,15 +28,29 @@ class DamagedError(BrokenError):
     """The bytes of a part are not those that were published."""
 
 
+class Link(Protocol):
+    """What bytes come from: http1.Connection, or disk.DiskReader."""
+
+    reusable: bool
+
+    def get(self, target: str, headers: Mapping[str, str]) -> Answer: ...
+
+    def some(self, view: memoryview) -> int: ...
+
+    def text(self) -> bytes: ...
+
+    def close(self) -> None: ...
+
+
 @dataclass
 class Lane:
     """What one worker has to itself: memory, and an open connection to each place it has asked."""
 
-    connect: Callable[[Source], Connection]
+    connect: Callable[[Source], Link]
     view: memoryview = field(default_factory=lambda: buffer(BUFFER))
-    connections: dict[str, Connection] = field(default_factory=dict)
+    connections: dict[str, Link] = field(default_factory=dict)
 
-    def connection(self, source: Source) -> Connection:
+    def connection(self, source: Source) -> Link:
         kept = self.connections.pop(source.place, None)
         if kept and not kept.reusable:
             kept.close()
@@ -56,16 +71,21 @@ class Lane:
 
 @dataclass
 class Piece:
-    """written: bytes of the part in the sink. held: bytes behind those in the lane's memory. check: checksum of both."""
+    """written: bytes of the part in the sink. held: bytes behind those in the lane's memory. check: checksum of both.
+
+    stored: the stretches of the part that go into the sink. sums: checksum of what went there, by offset of the stretch.
+    """
 
     file: File
     part: Part
     expected: int | None
     crc: Crc
+    stored: tuple[Part, ...]
     source: Source | None = None
     written: int = 0
     held: int = 0
     check: int = 0
+    sums: dict[int, int] = field(default_factory=dict)
 
     @property
     def taken(self) -> int:
@@ -81,6 +101,7 @@ class Piece:
 
     def restart(self) -> None:
         self.written = self.held = self.check = 0
+        self.sums.clear()
 
     def pull(self, lane: Lane, source: Source, sink: Sink, slice_size: int, took: Callable[[int], None]) -> None:
         """One request, from where the piece stands to its end. took: told of bytes as they come. Raises as judge() does."""
@@ -100,12 +121,29 @@ class Piece:
                 self._write(sink, lane.view)
 
     def _write(self, sink: Sink, view: memoryview) -> None:
+        start = self.part.offset + self.written
         try:
-            sink.write(view, self.held, self.part.offset + self.written)
+            for stretch in self.stored:
+                low, high = max(stretch.offset, start), min(stretch.end, start + self.held)
+                if low < high:
+                    sink.write(view[low - start :], high - low, low)
+                    if not self._whole:
+                        data = view[low - start : high - start]
+                        self.sums[stretch.offset] = self.crc(data, self.sums.get(stretch.offset, 0))
         except OSError as error:
             raise disk_error(sink.path, sink.size, error) from error
         self.written += self.held
         self.held = 0
+
+    @property
+    def _whole(self) -> bool:
+        return self.stored == (self.part,)
+
+    def written_parts(self) -> list[Done]:
+        """What is in the sink when all has come, with its checksums."""
+        if self._whole:
+            return [Done(self.part, self.check)]
+        return [Done(stretch, self.sums.get(stretch.offset, 0)) for stretch in self.stored]
 
     def verify(self) -> None:
         """Compare with the published checksum, where there is one."""

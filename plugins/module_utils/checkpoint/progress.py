@@ -71,7 +71,7 @@ class Meter:
         self._lock = threading.Lock()
         self._clock = clock
         self._total = (total_bytes, total_files)
-        self._moved = {"s3": 0, "peer": 0}
+        self._moved = {"s3": 0, "peer": 0, "disk": 0}
         self._resumed = self._lost = self._files = self._ticks = 0
         self._history: deque[tuple[float, int]] = deque([(clock(), 0)])
         self.started = clock()
@@ -103,6 +103,7 @@ class Meter:
             return {
                 "s3_bytes": self._moved["s3"],
                 "peer_bytes": self._moved["peer"],
+                "disk_bytes": self._moved["disk"],
                 "resumed_bytes": self._resumed,
                 "seconds": round(seconds, 2),
                 "mb_per_s": round(moved / 1e6 / seconds, 1) if seconds else 0.0,
@@ -164,7 +165,7 @@ class Reporter:
 def moved_numbers(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, Any]:
     """The numbers of two runs of one staging together."""
     total: dict[str, Any] = {
-        name: one.get(name, 0) + other.get(name, 0) for name in ("s3_bytes", "peer_bytes", "seconds")
+        name: one.get(name, 0) + other.get(name, 0) for name in ("s3_bytes", "peer_bytes", "disk_bytes", "seconds")
     }
     total["resumed_bytes"] = one.get("resumed_bytes", other.get("resumed_bytes", 0))
     seconds = total["seconds"]

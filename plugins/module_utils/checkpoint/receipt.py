@@ -56,14 +56,17 @@ class Derived:
 
 @dataclass(frozen=True)
 class Receipt:
-    """created: UTC, ISO 8601. files: as planned. derived, originals: by path; originals are whole texts."""
+    """created: UTC, ISO 8601. files: as planned. derived: by path what stands in for a file, which no receipt says (config_edit).
+
+    sliced: paths of files that the revision has in slices, of which engram-local.json in it says what is there.
+    """
 
     name: str
     revision: str
     created: str
     files: tuple[Entry, ...]
     derived: Mapping[str, Derived] = field(default_factory=dict)
-    originals: Mapping[str, str] = field(default_factory=dict)
+    sliced: tuple[str, ...] = ()
 
     def on_disk(self) -> dict[str, Entry]:
         """Every file with the size and time it has on disk: those of the derived text where there is one."""
@@ -99,7 +102,8 @@ def wrong_files(receipt: Receipt, found: Mapping[str, Stat]) -> dict[str, str]:
 
 
 def render(receipt: Receipt) -> str:
-    return json.dumps(asdict(receipt), indent=1) + "\n"
+    values = {name: value for name, value in asdict(receipt).items() if name != "derived"}
+    return json.dumps(values, indent=1) + "\n"
 
 
 def parse(text: str, where: str) -> Receipt:
@@ -111,8 +115,7 @@ def parse(text: str, where: str) -> Receipt:
             revision=str(data["revision"]),
             created=str(data["created"]),
             files=tuple(_entry(item) for item in data["files"]),
-            derived={path: Derived(**item) for path, item in data.get("derived", {}).items()},
-            originals={path: str(original) for path, original in data.get("originals", {}).items()},
+            sliced=tuple(str(path) for path in data.get("sliced", ())),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise ReceiptError(

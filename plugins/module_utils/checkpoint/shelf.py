@@ -106,7 +106,7 @@ class Shelf:
         if stamp != self._receipt_stamp:
             receipt = parse_receipt(path.read_text(encoding="utf-8"), str(path))
             self._receipt_stamp = stamp
-            self._know({entry.path: entry for entry in receipt.files if entry.path not in receipt.derived})
+            self._know({entry.path: entry for entry in receipt.files})
 
     def _know(self, entries: Mapping[str, Entry]) -> None:
         for path, entry in entries.items():

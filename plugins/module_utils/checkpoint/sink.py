@@ -13,14 +13,17 @@ import ctypes
 import errno
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from . import units
 from .answers import MoveError
+from .parts import Part
+from .stretches import without
 
 #: What direct writes have to be aligned to; every block device in use has blocks of 512 or 4096 bytes.
 ALIGN = 4096
+_PUNCH = 3  # fallocate(2): take the blocks away, the size stays
 _WRITE, _WAIT = 2, 7  # sync_file_range(2): start writing; write and wait for what was started before and now
 
 
@@ -30,10 +33,13 @@ def buffer(size: int) -> memoryview:
 
 
 class Sink:
-    """A partial file. direct: whether writes bypass the page cache, decided by the file system at the first one."""
+    """A partial file. direct: whether writes bypass the page cache, decided by the file system at the first one.
 
-    def __init__(self, path: Path, size: int, direct: bool = True) -> None:
-        self.path, self.size, self.direct = path, size, direct
+    keep: the only bytes that are wanted, for a slice: everything else of it is a hole, also what was there.
+    """
+
+    def __init__(self, path: Path, size: int, direct: bool = True, keep: Sequence[Part] | None = None) -> None:
+        self.path, self.size, self.direct, self.keep = path, size, direct, keep
         self._buffered = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
         self._direct = -1
         try:
@@ -49,8 +55,19 @@ class Sink:
         """Take the room now: a full disk is better known before the bytes are fetched."""
         if os.fstat(self._buffered).st_size > self.size:
             os.ftruncate(self._buffered, self.size)
+        if self.keep is not None:
+            return self._reserve_stretches(self.keep)
         if self.size:
             os.posix_fallocate(self._buffered, 0, self.size)
+        return None
+
+    def _reserve_stretches(self, keep: Sequence[Part]) -> None:
+        if os.fstat(self._buffered).st_blocks:
+            for gap in without([Part(0, self.size)], keep):
+                punch(self._buffered, gap)
+        os.ftruncate(self._buffered, self.size)
+        for part in keep:
+            os.posix_fallocate(self._buffered, part.offset, part.length)
 
     def _open_direct(self) -> int:
         try:
@@ -63,6 +80,8 @@ class Sink:
 
     def write(self, view: memoryview, count: int, offset: int) -> None:
         """Write count bytes of an aligned buffer; only the last ones of the file may be no multiple of a block."""
+        if self.keep is not None:
+            return self._write_within(view, count, offset)
         if self.direct:
             try:
                 return self._write_direct(view, count, offset)
@@ -74,6 +93,27 @@ class Sink:
         _sync_range(self._buffered, offset, count, _WRITE)
         return None
 
+    def _write_within(self, view: memoryview, count: int, offset: int) -> None:
+        """Write into a slice, where not one byte may be written beside: whole blocks directly, edges through the page cache."""
+        start = min(offset + count, -(-offset // ALIGN) * ALIGN)
+        end = max(start, (offset + count) // ALIGN * ALIGN)
+        aligned = self.direct and view_address(view[start - offset :]) % ALIGN == 0
+        if not aligned or start == end:
+            start = end = offset + count
+        for low, high in ((offset, start), (end, offset + count)):
+            _write_all(self._buffered, view[low - offset : high - offset], low)
+        if start < end:
+            self._write_blocks(view[start - offset : end - offset], start)
+
+    def _write_blocks(self, view: memoryview, offset: int) -> None:
+        try:
+            _write_all(self._direct, view, offset)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            self.direct = False
+            _write_all(self._buffered, view, offset)
+
     def _write_direct(self, view: memoryview, count: int, offset: int) -> None:
         whole = -(-count // ALIGN) * ALIGN
         if whole != count:
@@ -82,7 +122,7 @@ class Sink:
 
     def release(self, offset: int, length: int) -> None:
         """Let go of the pages of a part: written out first, as dirty pages cannot be dropped."""
-        if not self.direct:
+        if not self.direct or self.keep is not None:
             _sync_range(self._buffered, offset, length, _WAIT)
         os.posix_fadvise(self._buffered, offset, length, os.POSIX_FADV_DONTNEED)
 
@@ -130,6 +170,7 @@ def _write_all(descriptor: int, view: memoryview, offset: int) -> None:
 def _libc() -> ctypes.CDLL:
     library = ctypes.CDLL(None, use_errno=True)
     library.sync_file_range.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
+    library.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_int64, ctypes.c_int64]
     return library
 
 
@@ -139,3 +180,24 @@ _LIBC = _libc()
 def _sync_range(descriptor: int, offset: int, length: int, flags: int) -> None:
     """sync_file_range(2). It is a hint here: fsync says whether the bytes are safe, so what it cannot do is left to that."""
     _LIBC.sync_file_range(descriptor, offset, length, flags)
+
+
+def punch(descriptor: int, part: Part) -> None:
+    """Make this part of a file a hole, to the byte: of a block that is not wholly in it only the bytes that are become zero.
+
+    Raises OSError; EOPNOTSUPP where the file system cannot.
+    """
+    while _LIBC.fallocate(descriptor, _PUNCH, part.offset, part.length):
+        number = ctypes.get_errno()
+        if number == errno.EOPNOTSUPP:
+            raise OSError(
+                number,
+                "its file system cannot make holes in a file; delete the file and run again, which makes it anew",
+            )
+        if number != errno.EINTR:
+            raise OSError(number, os.strerror(number))
+
+
+def view_address(view: memoryview) -> int:
+    """Where the bytes of a view lie in memory; 1, which is aligned to nothing, for an empty one."""
+    return ctypes.addressof(ctypes.c_char.from_buffer(view)) if len(view) else 1

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
-Kind = Literal["s3", "peer"]
+Kind = Literal["s3", "peer", "disk"]
 #: Name of the file in which they travel, in the temporary directory that Ansible makes for a task.
 FILE = "gb10-ring-sources.json"
 #: Age, in seconds, of such a file that no task will read any more.
@@ -28,7 +28,8 @@ class SourceError(ValueError):
 class Source:
     """One address of one file. It may be signed, so it is left out of the repr.
 
-    kind: the object store, or another node's web server. patience_s: how long "not here" (404) and a refused connection mean
+    kind: the object store, another node's web server, or a file of this node (``file://``), which only the node itself names.
+    patience_s: how long "not here" (404) and a refused connection mean
     "not yet", counted from the first such answer; after that, and with 0 at once, the next source is asked.
     """
 

@@ -17,20 +17,18 @@ from pathlib import Path
 from typing import TextIO
 
 from ..host import HostError, sync_directory, write_text
-from . import units
+from . import row_state, units
 from .answers import ChangedError, ExpiredError, MoveError, StoppedError
-from .decide import CONFIG, Staging, Step, Survey
-from .hashing import Standard
+from .decide import SLICE, Staging, Step, Survey
 from .journal import Journal
 from .layout import Layout
 from .manifest import PARTIAL
 from .mover import Mover, Transfer
 from .moving import Wanted
 from .progress import Meter, Reporter
-from .receipt import Derived, Entry, Receipt, render
+from .receipt import Entry, Receipt, render
 from .source import Source
 from .survey import tree
-from .tp_config import ConfigError, derived_text
 from .watch import lock_patience
 
 
@@ -47,13 +45,12 @@ class NeedsControllerError(Exception):
 
 @dataclass(frozen=True)
 class Job:
-    """One staging on this node. sources: addresses by path. tp: 0 leaves config.json as it came."""
+    """One staging on this node. sources: addresses by path."""
 
     layout: Layout
     staging: Staging
     survey: Survey
     sources: Mapping[str, tuple[Source, ...]]
-    tp: int = 0
     transfer: Transfer = field(default_factory=Transfer)
     meter: Meter = field(default_factory=Meter)
 
@@ -133,7 +130,7 @@ def apply(job: Job) -> Receipt:
         with contextlib.closing(Journal(job.layout.journal(job.staging.manifest.revision))) as journal:
             _link(job, journal, finished)
             with Reporter(job.meter, job.layout.progress(job.staging.manifest.revision), journal.sync):
-                _fetch(job, journal, finished)
+                _transfers(job, list(job.staging.of("fetch")), journal, finished)
     except OSError as error:
         raise HostError(
             f"cannot stage into {job.directory}: {error.strerror or error}; what has come is kept, run again after the cure"
@@ -172,16 +169,6 @@ def _link(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
         finished[step.file.path] = entry
 
 
-def _fetch(job: Job, journal: Journal, finished: dict[str, Entry]) -> None:
-    """All transfers. config.json goes first, so that one that cannot be derived from is known before hours of transfer."""
-    config = [step for step in job.staging.of("fetch") if step.file.path == CONFIG and job.staging.derive]
-    others = [step for step in job.staging.of("fetch") if step not in config]
-    _transfers(job, config, journal, finished)
-    if job.staging.derive and CONFIG in finished:
-        _derived_config(job, _read(job.directory / CONFIG))
-    _transfers(job, others, journal, finished)
-
-
 def _transfers(job: Job, steps: list[Step], journal: Journal, finished: dict[str, Entry]) -> None:
     if not steps:
         return
@@ -216,15 +203,11 @@ def _failure_text(job: Job, failures: Mapping[str, MoveError], kept: int) -> str
 
 
 def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
-    """Derive, make durable, rename, receipt last."""
+    """Make durable, rename, receipt last."""
     old = job.survey.receipt
     entries = {**_recorded(old), **journal}
-    whole = job.revision.is_dir()
-    keeps_config = any(step.file.path == CONFIG for step in job.staging.of("keep"))
-    place = job.revision if whole and keeps_config else job.directory
-    derived, originals = _place_config(job, entries, place, keeps_config)
-    if whole:
-        entries.update(_swap_in(job, derived))
+    if job.revision.is_dir():
+        entries.update(_swap_in(job))
     else:
         _sync_tree(job.directory)
         job.revision.parent.mkdir(parents=True, exist_ok=True)
@@ -235,8 +218,7 @@ def _commit(job: Job, journal: Mapping[str, Entry]) -> Receipt:
         revision=job.staging.manifest.revision,
         created=old.created if old else datetime.now(timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         files=tuple(entries[file.path] for file in job.staging.manifest.files),
-        derived=derived,
-        originals=originals,
+        sliced=job.staging.sliced,
     )
     write_text(job.layout.receipt(receipt.revision), render(receipt))
     tidy(job.layout, receipt.revision)
@@ -254,51 +236,12 @@ def _recorded(receipt: Receipt | None) -> dict[str, Entry]:
     return {entry.path: entry for entry in receipt.files} if receipt else {}
 
 
-def _place_config(
-    job: Job, entries: dict[str, Entry], place: Path, kept: bool
-) -> tuple[dict[str, Derived], dict[str, str]]:
-    """Write config.json as wanted; what the receipt says of it."""
-    old = job.survey.receipt
-    if not job.staging.derive:
-        return (dict(old.derived), dict(old.originals)) if old and kept else ({}, {})
-    path = place / CONFIG
-    original = old.originals.get(CONFIG) if old and kept else None
-    if original is None:
-        original = _read(path)
-    wanted = _derived_config(job, original)
-    if wanted != _read(path):
-        write_text(path, wanted)
-    stat = path.stat()
-    if wanted == original:
-        source = entries[CONFIG]
-        entries[CONFIG] = Entry(CONFIG, source.size, source.digest, stat.st_mtime_ns)
-        return {}, {}
-    digest = Standard("sha256")
-    digest.update(memoryview(wanted.encode()))
-    rule = f"tp{job.tp}"
-    derived = Derived(rule, entries[CONFIG].digest, digest.digest(), stat.st_size, stat.st_mtime_ns)
-    return {CONFIG: derived}, {CONFIG: original}
-
-
-def _derived_config(job: Job, original: str) -> str:
-    try:
-        return derived_text(original, job.tp) if job.tp else original
-    except ConfigError as error:
-        raise HostError(
-            f"cannot derive {CONFIG} of {job.staging.manifest.name} for tensor_parallel {job.tp}: {error}"
-        ) from error
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise HostError(f"cannot read {path}: {error}") from error
-
-
-def _swap_in(job: Job, derived: Mapping[str, Derived]) -> dict[str, Entry]:
+def _swap_in(job: Job) -> dict[str, Entry]:
     """Replace the files of an existing revision that had gone wrong, one rename each."""
     recorded = _recorded(job.survey.receipt)
+    if any(step.was == SLICE and step.action != "keep" for step in job.staging.steps):
+        # A whole file takes the place of a slice: what was said of slices is not true any more.
+        (job.revision / row_state.NAME).unlink(missing_ok=True)
     swapped = {}
     for step in job.staging.steps:
         path = step.file.path
@@ -306,7 +249,7 @@ def _swap_in(job: Job, derived: Mapping[str, Derived]) -> dict[str, Entry]:
             continue
         staged, target = job.directory / path, job.revision / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        if path in recorded and path not in derived and step.action != "link":
+        if path in recorded and step.action != "link":
             # With the recorded time the old receipt holds for the new file: a crash before the new one costs nothing.
             os.utime(staged, ns=(recorded[path].mtime_ns, recorded[path].mtime_ns))
         stat = staged.stat()

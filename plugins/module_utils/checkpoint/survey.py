@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from ..host import HostError, read_text
-from . import journal
-from .decide import CONFIG, Disk, OtherRevision, Survey
+from . import config_edit, journal
+from .config_edit import CONFIG
+from .decide import Disk, OtherRevision, Survey
 from .layout import Layout
 from .manifest import PARTIAL
 from .receipt import Entry, Receipt, ReceiptError, Stat, parse
@@ -45,7 +47,7 @@ def look(layout: Layout, revision: str) -> Survey:
         ),
         leftovers=leftovers(layout),
         current=current_revision(layout),
-        config_text=read_text(directory / CONFIG) if receipt else None,
+        config_text=exact_text(directory / CONFIG) if receipt else None,
         problem=problem,
     )
 
@@ -62,7 +64,31 @@ def read_receipt(layout: Layout, revision: str) -> Receipt | None:
     """The receipt of this revision, or None. Raises ReceiptError when there is one that cannot be read."""
     path = layout.receipt(revision)
     text = read_text(path)
-    return None if text is None else parse(text, str(path))
+    return None if text is None else _with_edit(layout, parse(text, str(path)))
+
+
+def _with_edit(layout: Layout, receipt: Receipt) -> Receipt:
+    """The receipt, with what stands in for its config.json."""
+    record = config_record(layout, receipt.revision)
+    if record is None:
+        return receipt
+    path = layout.revision(receipt.revision) / CONFIG
+    found = tree(path.parent).get(CONFIG)
+    return replace(receipt, derived=config_edit.standing_in(receipt, record, exact_text(path), found))
+
+
+def config_record(layout: Layout, revision: str) -> config_edit.Record | None:
+    return config_edit.parse(read_text(layout.config_record(revision)))
+
+
+def exact_text(path: Path) -> str | None:
+    """The file's text with its line ends as they are, or None when it is absent or no UTF-8. Raises HostError."""
+    try:
+        return path.read_bytes().decode()
+    except (FileNotFoundError, UnicodeDecodeError):
+        return None
+    except OSError as error:
+        raise HostError(f"cannot read {path}: {error.strerror}") from error
 
 
 def receipts(layout: Layout) -> list[Receipt]:
@@ -70,7 +96,7 @@ def receipts(layout: Layout) -> list[Receipt]:
     found = []
     for path in sorted(layout.receipts.glob("*.json")) if layout.receipts.is_dir() else []:
         try:
-            receipt = parse(read_text(path) or "", str(path))
+            receipt = _with_edit(layout, parse(read_text(path) or "", str(path)))
         except ReceiptError:
             continue
         if layout.revision(receipt.revision).is_dir():

@@ -18,3 +18,9 @@ def human(count: int) -> str:
 
 def files(count: int) -> str:
     return "1 file" if count == 1 else f"{count} files"
+
+
+def printable(text: str, most: int = 60) -> str:
+    """What somebody else wrote, for a message: one line of it that a terminal can show."""
+    line = "".join(char if char.isprintable() else "?" for char in text[:most])
+    return line + ("..." if len(text) > most else "")

@@ -19,10 +19,6 @@ _ABSENT_CURE = (
     "Plug the cable of this port at both ends; with no cable DGX OS powers an unused ConnectX off (dgx-spark-mlnx-hotplug) and its "
     "devices are absent. With a cable, load mlx5_ib (rdma role) and look at dmesg for cx7-pcie-hotplug and mlx5_core"
 )
-_CMA_CURE = (
-    "Boot with kho=off on the kernel command line (NVIDIA's package nvidia-spark-grub-kho sets it): kernel 7.0.0-1019-nvidia reserves "
-    "about 9 GiB for kexec handover and ibv_reg_mr then fails with 'Cannot allocate memory'"
-)
 
 
 @dataclass(frozen=True)
@@ -152,14 +148,6 @@ def _rate_check(node: str, port: Port, device: Device, rate: float) -> Check:
         expected=f"{rate:g} Gb/sec",
         cure="Reseat the cable or try another 200 Gb/s one; on a switch, turn autonegotiation off and fix the port at 200G",
     )
-
-
-def cma_check(node: str, total_kib: int | None, free_kib: int | None) -> Check | None:
-    """The kexec-handover reservation that makes memory registration fail shows as more free than total CMA memory."""
-    if total_kib is None or free_kib is None:
-        return None
-    found = f"CmaTotal {total_kib} KiB, CmaFree {free_kib} KiB"
-    return Check("rdma.cma", node, free_kib <= total_kib, found, "CmaFree not above CmaTotal", _CMA_CURE)
 
 
 def memlock_check(node: str, path: str, text: str, wanted: str) -> Check:

@@ -9,9 +9,11 @@ import os
 import resource
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
-from ..host import HostError, read_text, run, write_text
-from .rdma_settings import RdmaPlan, Wanted, builtin_names, files, memlock_bytes, to_load
+from .. import before
+from ..host import HostError, read_text, replace_text, run, write_text
+from .rdma_settings import RdmaPlan, Wanted, builtin_names, files, memlock_bytes, merged, to_load
 
 
 def current_files(etc_root: Path, wanted: Wanted) -> dict[str, str]:
@@ -23,9 +25,22 @@ def missing_modules(wanted: Wanted, sys_root: Path, modules_root: Path) -> tuple
     """Wanted modules that would have to be loaded now."""
     if not wanted.load:
         return ()
-    loaded = [path.name for path in (sys_root / "module").glob("*")]
+    loaded = loaded_modules(sys_root)
     builtin = read_text(modules_root / os.uname().release / "modules.builtin") or ""
     return to_load(wanted.modules, loaded, builtin_names(builtin))
+
+
+def loaded_modules(sys_root: Path) -> list[str]:
+    """Modules that the kernel shows, those that are built in and have parameters too."""
+    return [path.name for path in (sys_root / "module").glob("*")]
+
+
+def load_record(path: Path) -> dict[str, Any]:
+    """What was replaced so far. Raises HostError."""
+    try:
+        return before.parse(read_text(path), "rdma_settings")
+    except ValueError as error:
+        raise HostError(f"{path} {error}") from error
 
 
 def unloadable(modules: Iterable[str]) -> list[str]:
@@ -60,14 +75,28 @@ def memlock_allowed(memlock: str) -> bool:
     return True
 
 
-def apply(planned: RdmaPlan) -> None:
-    """Write the files, then load the modules; every module is tried before HostError names those that failed."""
-    for change in planned.files:
-        if change.after:
-            write_text(change.what, change.after)
-        else:
-            Path(change.what).unlink(missing_ok=True)
+def apply(planned: RdmaPlan, record: Path) -> None:
+    """The record first, then the files, then the modules; every module is tried before HostError names those that failed."""
+    if not planned.plan.changed:
+        return
+    write_text(record, before.render(merged(load_record(record), planned)))
+    _write(planned)
     done = [run(["modprobe", name], check=False) for name in planned.modules]
     failed = [one.message() for one in done if one.rc != 0]
     if failed:
         raise HostError(f"the files are written, but modules did not load: {'; '.join(failed)}")
+
+
+def take_back(planned: RdmaPlan, record: Path) -> list[str]:
+    """The way back, the record last. A note for each module that is in use: it is not loaded at the next boot."""
+    _write(planned)
+    done = [(name, run(["modprobe", "-r", name], check=False)) for name in planned.unload]
+    record.unlink(missing_ok=True)
+    return [
+        f"kernel module {name} stays loaded until the next boot ({one.message()})" for name, one in done if one.rc != 0
+    ]
+
+
+def _write(planned: RdmaPlan) -> None:
+    for change in planned.files:
+        replace_text(change.what, change.after)

@@ -8,12 +8,16 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
+from .. import before
 from ..plan import Change, Plan
 
 MODULES_FILE = "modules-load.d/90-gb10-ring.conf"
 LIMITS_FILE = "security/limits.d/90-gb10-ring.conf"
 SYSTEMD_FILE = "systemd/system.conf.d/90-gb10-ring.conf"
+
+PEERMEM = ("nvidia_peermem", "nv_peer_mem")
 
 HEADER = "# Managed by gb10.ring (role rdma); changes are overwritten.\n"
 
@@ -36,21 +40,28 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RdmaPlan:
-    """The steps of one call; ``plan`` shows exactly these."""
+    """The steps of one call; ``plan`` shows exactly these. unload: modules to take out again, last loaded first."""
 
     files: tuple[Change, ...] = ()
     modules: tuple[str, ...] = ()
+    unload: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def plan(self) -> Plan:
-        return Plan(
-            self.files + tuple(Change(f"kernel module {name}", "", "loaded", "modprobe") for name in self.modules)
-        )
+        loads = [Change(f"kernel module {name}", "", "loaded", "modprobe") for name in self.modules]
+        unloads = [Change(f"kernel module {name}", "loaded", "", "not loaded before gb10.ring") for name in self.unload]
+        return Plan((*self.files, *loads, *unloads))
 
 
 def option_problems(wanted: Wanted) -> list[str]:
     """What is wrong with the options, a message each."""
     bad = [f"modules: {name!r} is no module name" for name in wanted.modules if not re.fullmatch(r"[\w-]+", name)]
+    bad += [
+        f"modules: {name} is not supported on GB10 (GPUDirect RDMA needs memory of a separate GPU); take it out"
+        for name in wanted.modules
+        if _same(name) in PEERMEM
+    ]
     if not re.fullmatch(r"unlimited|\d+|", wanted.memlock):
         bad.append(f"memlock: {wanted.memlock!r}; unlimited, a number of KiB, or empty for no file is allowed")
     if not re.fullmatch(r"(infinity|\d+[KMGT]?)(:(infinity|\d+[KMGT]?))?|", wanted.default_memlock):
@@ -115,3 +126,19 @@ def decide(wanted: Wanted, etc: str, current: Mapping[str, str], missing: Sequen
         ),
         modules=tuple(missing) if wanted.load else (),
     )
+
+
+def merged(record: Mapping[str, Any], planned: RdmaPlan) -> dict[str, Any]:
+    """The record with what this plan replaces; what is recorded already stays."""
+    modules = list(record.get("modules", []))
+    modules += [name for name in planned.modules if name not in modules]
+    return {"files": before.remember(record.get("files", {}), planned.files), "modules": modules}
+
+
+def way_back(record: Mapping[str, Any], etc: str, current: Mapping[str, str], loaded: Iterable[str]) -> RdmaPlan:
+    """From what is recorded and what is now to the machine as it was. current: texts of our files by path below etc."""
+    now = {f"{etc}/{name}": text for name, text in current.items()}
+    changes, notes = before.returning({**before.absent_before(now), **record.get("files", {})}, now)
+    there = {_same(name) for name in loaded}
+    unload = tuple(name for name in reversed(record.get("modules", [])) if _same(name) in there)
+    return RdmaPlan(files=tuple(changes), unload=unload, notes=tuple(notes))

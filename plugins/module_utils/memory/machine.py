@@ -1,23 +1,29 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads a machine's memory settings and applies a MemoryPlan to it."""
+"""Reads a machine's memory settings, applies a MemoryPlan to it, and an UndoPlan."""
 
 from __future__ import annotations
 
+import contextlib
+import inspect
+import json
 import os
-import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from ..host import HostError, read_text, run, write_text
+from ..host import HostError, read_text, replace_text, run, write_text
 from ..plan import Change
-from . import record, swap, sysctl
-from .settings import MemoryPlan, Places, State
+from . import record, serving, swap, sysctl
+from .serving_unit import ENGINE, NAME, ServingPlaces
+from .settings import THP, MemoryPlan, Places, ServingState, State
+from .undo import UndoPlan
 
 SWAPOFF_TIMEOUT_S = 900.0  # 16 GiB read back from a busy disk at 20 MB/s
 CONF = "sysctl.d/90-gb10-ring.conf"
+LOGIND = "systemd-logind.service"
 
 
 @dataclass(frozen=True)
@@ -28,55 +34,213 @@ class Roots:
     etc: Path
     run: Path
     usr: Path
+    sys: Path
     record: Path
 
     @property
     def places(self) -> Places:
+        units = self.etc / "systemd/system"
         return Places(
             sysctl_file=str(self.etc / CONF),
+            thp_file=str(self.etc / "tmpfiles.d/90-gb10-ring.conf"),
+            logind_file=str(self.etc / "systemd/logind.conf.d/90-gb10-ring.conf"),
             fstab=str(self.etc / "fstab"),
             swaps=str(self.proc / "swaps"),
-            units=str(self.etc / "systemd/system"),
+            units=str(units),
+            serving=ServingPlaces(
+                program=str(self.usr / "local/lib/gb10-ring/memory_serving.py"),
+                settings=str(self.etc / "gb10-ring/memory-serving.json"),
+                unit=str(units / NAME),
+                link=str(units / f"{ENGINE}.wants" / NAME),
+                engine_record=str(self.etc / "gb10-ring/engine.json"),
+                proc_sys=str(self.proc / "sys"),
+                run=str(self.run / "gb10-ring"),
+            ),
         )
 
     def setting(self, key: str) -> Path:
+        if key == THP:
+            return self.sys / "kernel/mm/transparent_hugepage/enabled"
         return self.proc / "sys" / sysctl.relative_path(key)
 
 
 def look(roots: Roots, keys: Iterable[str]) -> State:
     """Read everything that the plan depends on."""
+    places = roots.places
     return State(
         values={key: _value(roots.setting(key)) for key in keys},
-        persisted=read_text(roots.etc / CONF) or "",
+        files={path: read_text(path) or "" for path in places.owned},
         config_files=tuple(_config_files(roots)),
         swaps=swap.parse_swaps(read_text(roots.proc / "swaps") or ""),
         available_kib=swap.meminfo_kib(read_text(roots.proc / "meminfo") or "", "MemAvailable"),
         fstab=read_text(roots.etc / "fstab") or "",
         units=tuple(_units(roots)),
         masked=tuple(_masked(roots.etc / "systemd/system")),
+        serving=_serving(places.serving),
+        remove_ipc=_remove_ipc(),
     )
+
+
+def load_record(path: Path) -> dict[str, Any]:
+    """What was replaced so far. Raises HostError."""
+    try:
+        return record.parsed(read_text(path))
+    except ValueError as error:
+        raise HostError(f"{path} {error}") from error
+
+
+def program() -> str:
+    """Text of the program that sets values while the engine serves."""
+    return inspect.getsource(serving)
+
+
+def _serving(places: ServingPlaces) -> ServingState:
+    """Where nothing of it is installed nothing is asked."""
+    linked, installed = Path(places.link).is_symlink(), Path(places.unit).exists()
+    if not (linked or installed):
+        return ServingState()
+    active = run(["systemctl", "is-active", ENGINE, NAME], check=False).stdout.split()
+    held = read_text(Path(places.run) / serving.STATE)
+    return ServingState(
+        linked=linked,
+        engine=active[:1] == ["active"],
+        running=active[1:2] == ["active"],
+        values=json.loads(held)["values"] if held else {},
+    )
+
+
+def _remove_ipc() -> bool | None:
+    """logind's RemoveIPC as it is in force; None when logind does not answer."""
+    name = "org.freedesktop.login1"
+    try:
+        done = run(
+            ["busctl", "get-property", name, "/org/freedesktop/login1", f"{name}.Manager", "RemoveIPC"], check=False
+        )
+    except HostError:
+        return None
+    return {"b true": True, "b false": False}.get(done.stdout.strip())
 
 
 def apply(planned: MemoryPlan, roots: Roots) -> None:
     """Carry the plan out, the record of what it replaces first. Raises HostError."""
     if not planned.plan.changed:
         return
+    places = planned.places.serving
     _record(planned, roots.record)
     write_settings(planned.settings, roots)
-    if planned.sysctl_file:
-        try:
-            _replace(planned.sysctl_file)
-        except HostError as error:
-            put_back(planned.settings, roots)
-            raise HostError(f"{error}; the earlier kernel settings are in force again") from error
+    if planned.link and not planned.link.after:
+        _stop_serving(places)
+    try:
+        _write_files(planned.files)
+    except HostError as error:
+        put_back(planned.settings, roots)
+        raise HostError(f"{error}; the earlier kernel settings are in force again") from error
+    if planned.link:
+        _link(Path(places.link), places.unit if planned.link.after else "")
     for unit in planned.mask:
         _mask(unit, roots.etc / "systemd/system")
     if planned.fstab:
-        _replace(planned.fstab)
-    if planned.mask or planned.fstab:
-        run(["systemctl", "daemon-reload"])  # or systemd would start the old swap units again
+        replace_text(planned.fstab.what, planned.fstab.after)
+    _make_known(planned)
     if planned.swapoff:
         _swapoff(roots)
+
+
+def _stop_serving(places: ServingPlaces) -> None:
+    """Stop the unit, which puts its values back, while its files are there; if it could not, put them back here."""
+    run(["systemctl", "stop", NAME], check=False)
+    try:
+        serving.put_back(Path(places.proc_sys), Path(places.run) / serving.STATE)
+    except (OSError, ValueError, KeyError) as error:
+        raise HostError(f"cannot put back what {places.run}/{serving.STATE} keeps: {error}") from error
+
+
+def _make_known(planned: MemoryPlan) -> None:
+    """Let systemd and logind read what was written for them."""
+    places = planned.places.serving
+    serving_changed = planned.touches(places.unit, places.settings, places.program) or planned.link is not None
+    if planned.mask or planned.fstab or serving_changed:
+        run(["systemctl", "daemon-reload"])  # or systemd would start the old swap units again
+    if serving_changed and Path(places.unit).exists() and _serving(places).engine:
+        run(["systemctl", "restart", NAME])
+    if planned.touches(planned.places.logind_file):
+        run(["systemctl", "try-reload-or-restart", LOGIND])
+
+
+def undo(planned: UndoPlan, roots: Roots) -> list[str]:
+    """Carry the way back out, the record last. Returns what could not come back yet. Raises HostError, and keeps the record then."""
+    lost = []
+    units = roots.etc / "systemd/system"
+    if planned.link or any(change.what == planned.places.serving.unit for change in planned.files):
+        _stop_serving(planned.places.serving)
+    if planned.link:
+        Path(planned.link.what).unlink(missing_ok=True)
+        _prune(Path(planned.link.what).parent)
+    write_settings(planned.settings, roots)
+    for change in planned.files:
+        replace_text(change.what, change.after)
+    _prune(Path(planned.places.serving.program).parent)
+    for name, kept in planned.unmask.items():
+        (units / name).unlink(missing_ok=True)
+        if kept and Path(kept).exists():
+            Path(kept).rename(units / name)
+    if planned.fstab:
+        replace_text(planned.fstab.what, planned.fstab.after)
+    if planned.plan.changed:
+        run(["systemctl", "daemon-reload"])
+    if any(change.what == planned.places.logind_file for change in planned.files):
+        run(["systemctl", "try-reload-or-restart", LOGIND])
+    if planned.swapon:
+        lost = _swapon(planned, roots)
+    roots.record.unlink(missing_ok=True)
+    return lost
+
+
+def _swapon(planned: UndoPlan, roots: Roots) -> list[str]:
+    """Areas of fstab at once; those of units (zram) come with their units. A note for each that is not in use."""
+    run(["swapon", "-a"], timeout=SWAPOFF_TIMEOUT_S)
+    for name in planned.unmask:
+        if name.endswith(".swap"):
+            run(["systemctl", "start", name], check=False)
+    active = {area.name for area in swap.parse_swaps(read_text(roots.proc / "swaps") or "")}
+    return [
+        f"swap area {name} is not in use again; it comes with the next boot"
+        for name in planned.swapon
+        if name not in active
+    ]
+
+
+def _prune(directory: Path) -> None:
+    """Remove a directory that we may have made, if nothing is left in it."""
+    with contextlib.suppress(OSError):
+        directory.rmdir()
+
+
+def _link(link: Path, target: str) -> None:
+    """Make the link, or remove it for an empty target."""
+    try:
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.unlink(missing_ok=True)
+        if target:
+            link.symlink_to(target)
+        else:
+            _prune(link.parent)
+    except OSError as error:
+        raise HostError(f"cannot change the link {link}: {error.strerror}") from error
+
+
+def _write_files(changes: Sequence[Change]) -> None:
+    """All files or none of them."""
+    done: list[Change] = []
+    for change in changes:
+        try:
+            replace_text(change.what, change.after)
+        except HostError:
+            for earlier in reversed(done):
+                with contextlib.suppress(HostError):
+                    replace_text(earlier.what, earlier.before)
+            raise
+        done.append(change)
 
 
 def write_settings(changes: Sequence[Change], roots: Roots) -> None:
@@ -114,7 +278,7 @@ def _value(path: Path) -> str | None:
         text = read_text(path)
     except HostError:  # write-only settings, such as vm.compact_memory
         return None
-    return None if text is None else sysctl.first_line(text)
+    return None if text is None else sysctl.selected(text)
 
 
 def _config_files(roots: Roots) -> Iterable[sysctl.ConfigFile]:
@@ -153,16 +317,6 @@ def _record(planned: MemoryPlan, path: Path) -> None:
         raise HostError(f"{path} {error}") from error
     if after != before:
         write_text(path, after)
-
-
-def _replace(change: Change) -> None:
-    """Give a file its new text and keep its mode; empty text removes it."""
-    path = Path(change.what).resolve()
-    if not change.after:
-        path.unlink(missing_ok=True)
-        return
-    mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o644
-    write_text(path, change.after, mode)
 
 
 def _mask(unit: swap.UnitFile, directory: Path) -> None:

@@ -5,37 +5,31 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from .. import before
 from .settings import MemoryPlan
 from .swap import fstab_swaps
 
 KEPT_SUFFIX = ".gb10-ring"
+EMPTY: dict[str, Any] = {"sysctls": {}, "files": {}, "units": {}, "fstab": [], "swaps": []}
+
+
+def parsed(text: str | None) -> dict[str, Any]:
+    """The record with every part. Raises ValueError."""
+    found = before.parse(text, "memory_settings")
+    return {name: type(empty)(found.get(name, empty)) for name, empty in EMPTY.items()}
 
 
 def merged(text: str, planned: MemoryPlan) -> str:
     """The record with this plan's earlier values added. What is recorded already stays: it is the machine's own value."""
-    record: dict[str, Any] = {"sysctls": {}, "units": {}, "fstab": [], "swaps": [], **_parsed(text)}
+    record = parsed(text)
     for change in planned.settings:
         record["sysctls"].setdefault(change.what, change.before)
+    record["files"] = before.remember(record["files"], planned.files)
     for unit in planned.mask:
         record["units"].setdefault(unit.name, unit.path + KEPT_SUFFIX if unit.own else None)
     lines = fstab_swaps(planned.fstab.before) if planned.fstab else ()
     record["fstab"] += [line for line in lines if line not in record["fstab"]]
     record["swaps"] += [area.name for area in planned.swapoff if area.name not in record["swaps"]]
-    return json.dumps(record, indent=2, sort_keys=True) + "\n"
-
-
-def _parsed(text: str) -> dict[str, Any]:
-    if not text.strip():
-        return {}
-    try:
-        record = json.loads(text)
-    except ValueError as error:
-        raise ValueError(
-            f"is not the JSON that memory_settings writes ({error}); move it away and run again"
-        ) from error
-    if not isinstance(record, dict):
-        raise ValueError("is not the JSON mapping that memory_settings writes; move it away and run again")
-    return record
+    return before.render(record)

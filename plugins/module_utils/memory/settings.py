@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""From what a machine's memory settings are and should be to one plan and its checks; pure."""
+"""From what a machine's memory settings are and should be to one plan; pure."""
 
 from __future__ import annotations
 
@@ -9,8 +9,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..plan import Change, Plan
-from ..report.checks import Check
 from . import swap, sysctl
+from .serving_unit import ServingPlaces
+from .serving_unit import files as serving_files
+
+THP = "transparent_hugepage"  # stands among the settings, though it lies in /sys
+THP_PATH = "/sys/kernel/mm/transparent_hugepage/enabled"
 
 _READ_BACK = "written to the running kernel and read back"
 _MASK = "link to /dev/null (masked)"
@@ -21,31 +25,68 @@ class Places:
     """Paths as they are named in plans and messages."""
 
     sysctl_file: str = "/etc/sysctl.d/90-gb10-ring.conf"
+    thp_file: str = "/etc/tmpfiles.d/90-gb10-ring.conf"
+    logind_file: str = "/etc/systemd/logind.conf.d/90-gb10-ring.conf"
     fstab: str = "/etc/fstab"
     swaps: str = "/proc/swaps"
     units: str = "/etc/systemd/system"
+    serving: ServingPlaces = field(default_factory=ServingPlaces)
+
+    @property
+    def owned(self) -> tuple[str, ...]:
+        """Every file of ours."""
+        serving = self.serving
+        return (self.sysctl_file, self.thp_file, self.logind_file, serving.program, serving.settings, serving.unit)
+
+
+@dataclass(frozen=True)
+class ServingState:
+    """The unit that sets values while the engine serves. values: those in force by its state file; empty while it waits."""
+
+    linked: bool = False
+    engine: bool = False
+    running: bool = False
+    values: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class State:
-    """What the machine says. values: first line of each wanted /proc/sys file, None when the kernel has no such setting."""
+    """What the machine says. values: first line of each /proc/sys file (and THP), None when the kernel has no such setting.
+
+    files: texts of our files by path, empty for an absent one. remove_ipc: logind's answer, None when it cannot be asked.
+    """
 
     values: Mapping[str, str | None]
-    persisted: str
+    files: Mapping[str, str] = field(default_factory=dict)
     config_files: tuple[sysctl.ConfigFile, ...] = ()
     swaps: tuple[swap.Swap, ...] = ()
     available_kib: int | None = None
     fstab: str = ""
     units: tuple[swap.UnitFile, ...] = ()
     masked: tuple[str, ...] = ()
+    serving: ServingState = field(default_factory=ServingState)
+    remove_ipc: bool | None = None
 
 
 @dataclass(frozen=True)
 class Wanted:
-    """sysctls: canonical keys and normalised values. swap_off: no swap, now and at every boot."""
+    """sysctls: canonical keys and normalised values. swap_off: no swap, now and at every boot.
+
+    serving: settings in force only while the engine serves; program: text of what sets them. thp: mode, empty for unmanaged.
+    keep_ipc: logind leaves semaphores and shared memory of users alone.
+    """
 
     sysctls: Mapping[str, str]
     swap_off: bool = True
+    serving: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+    thp: str = ""
+    keep_ipc: bool = False
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """All that is written to the kernel now."""
+        return {**self.sysctls, **({THP: self.thp} if self.thp else {})}
 
 
 @dataclass(frozen=True)
@@ -53,7 +94,8 @@ class MemoryPlan:
     """The steps of one call; ``plan`` shows exactly these. problems: why nothing may be applied."""
 
     settings: tuple[Change, ...] = ()
-    sysctl_file: Change | None = None
+    files: tuple[Change, ...] = ()
+    link: Change | None = None
     mask: tuple[swap.UnitFile, ...] = ()
     fstab: Change | None = None
     swapoff: tuple[swap.Swap, ...] = ()
@@ -63,121 +105,80 @@ class MemoryPlan:
 
     @property
     def plan(self) -> Plan:
-        changes = [*self.settings, self.sysctl_file, *map(self._mask, self.mask), self.fstab]
+        changes = [*self.settings, *self.files, self.link, *map(self._mask, self.mask), self.fstab]
         if self.swapoff:
             before = "\n".join(area.text() for area in self.swapoff)
             changes.append(Change(self.places.swaps, before, "", "swapoff -a"))
         return Plan(tuple(change for change in changes if change is not None))
+
+    def touches(self, *paths: str) -> bool:
+        """Whether one of these files changes."""
+        return any(change.what in paths for change in self.files)
 
     def _mask(self, unit: swap.UnitFile) -> Change:
         why = f"keeps it from starting at boot{'; the file stays beside it' if unit.own else ''}"
         return Change(f"{self.places.units}/{unit.name}", unit.text if unit.own else "", _MASK, why)
 
 
+def texts(wanted: Wanted, places: Places) -> dict[str, tuple[str, str]]:
+    """Text and reason of each file of ours by path; an empty text stands for no file."""
+    thp = f"{sysctl.HEADER}w {THP_PATH} - - - - {wanted.thp}\n"
+    logind = f"{sysctl.HEADER}[Login]\nRemoveIPC=no\n"
+    serving = serving_files(wanted.serving, wanted.program, places.serving)
+    return {
+        places.sysctl_file: (sysctl.render(wanted.sysctls), "read at every boot"),
+        places.thp_file: (thp if wanted.thp else "", "written at every boot"),
+        places.logind_file: (logind if wanted.keep_ipc else "", "a rank keeps its semaphores when a login ends"),
+        **{path: (text, "settings in force while the engine serves") for path, text in serving.items()},
+    }
+
+
 def decide(state: State, wanted: Wanted, places: Places) -> MemoryPlan:
-    """Everything that differs, in the order of applying: kernel settings, their file, boot-time swap, swap in use."""
-    problems = [
-        f"{key}: this kernel has no such setting; take it out of sysctls"
-        for key in sorted(wanted.sysctls)
-        if state.values.get(key) is None
-    ]
-    refused = swap.refusal(state.swaps, state.available_kib) if wanted.swap_off else ""
-    if refused:
-        problems.append(f"swapoff refused: {refused}")
+    """Everything that differs, in the order of applying: kernel settings, our files, boot-time swap, swap in use."""
+    settings = wanted.settings
     fstab = swap.fstab_without_swap(state.fstab) if wanted.swap_off else state.fstab
     return MemoryPlan(
         settings=tuple(
-            Change(key, state.values[key] or "", wanted.sysctls[key], _READ_BACK)
-            for key in sorted(wanted.sysctls)
-            if state.values.get(key) not in (None, wanted.sysctls[key])
+            Change(key, state.values[key] or "", settings[key], _READ_BACK)
+            for key in sorted(settings)
+            if state.values.get(key) not in (None, settings[key])
         ),
-        sysctl_file=_differs(places.sysctl_file, state.persisted, sysctl.render(wanted.sysctls), "read at every boot"),
+        files=tuple(
+            Change(path, state.files.get(path, ""), text, why)
+            for path, (text, why) in texts(wanted, places).items()
+            if state.files.get(path, "") != text
+        ),
+        link=_link(state.serving.linked, bool(wanted.serving), places.serving.link),
         mask=swap.units_to_mask(state.units, state.masked) if wanted.swap_off else (),
-        fstab=_differs(places.fstab, state.fstab, fstab, f"swap lines kept behind {swap.MARKER.strip()!r}"),
+        fstab=None
+        if fstab == state.fstab
+        else Change(places.fstab, state.fstab, fstab, f"swap lines kept behind {swap.MARKER.strip()!r}"),
         swapoff=state.swaps if wanted.swap_off else (),
-        problems=tuple(problems),
+        problems=tuple(_problems(state, wanted)),
         foreign=sysctl.foreign(state.config_files, places.sysctl_file.rsplit("/", 1)[-1], wanted.sysctls),
         places=places,
     )
 
 
-def _differs(what: str, before: str, after: str, why: str) -> Change | None:
-    return None if before == after else Change(what, before, after, why)
+def _link(linked: bool, wanted: bool, path: str) -> Change | None:
+    if linked == wanted:
+        return None
+    return Change(path, "linked" if linked else "", "linked" if wanted else "", "started with the engine")
 
 
-def checks(node: str, state: State, wanted: Wanted, places: Places) -> list[Check]:
-    """What holds of the wanted settings in this state, as checks of the node."""
-    planned = decide(state, wanted, places)
+def _problems(state: State, wanted: Wanted) -> list[str]:
+    """Why nothing may be applied, a message each."""
+    unknown = [
+        f"{key}: this kernel has no such setting; take it out of sysctls"
+        if key != THP
+        else "thp: this kernel has no transparent huge pages; set thp to unmanaged"
+        for key in sorted({**wanted.settings, **wanted.serving})
+        if state.values.get(key) is None
+    ]
+    twice = sorted(set(wanted.sysctls) & set(wanted.serving))
+    refused = swap.refusal(state.swaps, state.available_kib) if wanted.swap_off else ""
     return [
-        *(_swap_checks(node, state, planned, places) if wanted.swap_off else ()),
-        *(_value_check(node, key, state.values.get(key), wanted.sysctls[key]) for key in sorted(wanted.sysctls)),
-        _persisted_check(node, state, planned, places),
-        *(_foreign_check(node, found, wanted.sysctls[found.key], places) for found in planned.foreign),
+        *unknown,
+        *(f"{key}: wanted both always and while serving; leave it in one of them" for key in twice),
+        *([f"swapoff refused: {refused}"] if refused else ()),
     ]
-
-
-def _swap_checks(node: str, state: State, planned: MemoryPlan, places: Places) -> list[Check]:
-    refused = swap.refusal(state.swaps, state.available_kib)
-    boot = [
-        *(f"{places.fstab}: {line}" for line in swap.fstab_swaps(state.fstab)),
-        *(unit.path for unit in planned.mask),
-    ]
-    return [
-        Check(
-            "memory.swap",
-            node,
-            ok=not state.swaps,
-            found=", ".join(area.text() for area in state.swaps) or "no swap in use",
-            expected="no swap in use",
-            cure=f"Not now: {refused}" if refused else "Run the memory role, or swapoff -a",
-        ),
-        Check(
-            "memory.swap_boot",
-            node,
-            ok=not boot,
-            found="; ".join(boot) or "nothing switches swap on at boot",
-            expected="nothing switches swap on at boot",
-            cure="Run the memory role; it comments the lines and masks the units",
-        ),
-    ]
-
-
-def _value_check(node: str, key: str, found: str | None, expected: str) -> Check:
-    return Check(
-        "memory.sysctl",
-        node,
-        ok=found == expected,
-        found=f"{key} = {found}" if found is not None else f"{key} is not a setting of this kernel",
-        expected=f"{key} = {expected}",
-        cure="Run the memory role; if the value comes back, look for a service that sets it",
-    )
-
-
-def _persisted_check(node: str, state: State, planned: MemoryPlan, places: Places) -> Check:
-    wanted = planned.sysctl_file.after if planned.sysctl_file else state.persisted
-    return Check(
-        "memory.persisted",
-        node,
-        ok=planned.sysctl_file is None,
-        found=f"{places.sysctl_file} {_settings(state.persisted)}",
-        expected=f"{places.sysctl_file} {_settings(wanted)}",
-        cure="Run the memory role",
-    )
-
-
-def _settings(text: str) -> str:
-    if not text:
-        return "absent"
-    return "with " + (", ".join(f"{key} = {value}" for _line, key, value in sysctl.assignments(text)) or "no settings")
-
-
-def _foreign_check(node: str, found: sysctl.Foreign, expected: str, places: Places) -> Check:
-    return Check(
-        "memory.foreign",
-        node,
-        ok=False,
-        found=found.text(),
-        expected=f"no file read after {places.sysctl_file} that sets {found.key} to other than {expected}",
-        cure=f"Take line {found.line} out of {found.path}, or give memory_sysctls its value; it wins at the next boot",
-        severity="warning",
-    )

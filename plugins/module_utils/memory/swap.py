@@ -68,6 +68,14 @@ def fstab_without_swap(text: str) -> str:
     return "".join(MARKER + line if _activates(line.rstrip("\n")) else line for line in text.splitlines(keepends=True))
 
 
+def fstab_with_swap(text: str, lines: Iterable[str]) -> str:
+    """The fstab with the marker taken off these lines; the opposite of fstab_without_swap, byte for byte."""
+    marked = {MARKER + line for line in lines}
+    return "".join(
+        line.removeprefix(MARKER) if line.rstrip("\n") in marked else line for line in text.splitlines(keepends=True)
+    )
+
+
 def _activates(line: str) -> bool:
     fields = line.split()
     if len(fields) < 3 or fields[0].startswith("#") or fields[2] != "swap":

@@ -51,18 +51,33 @@ def first_line(text: str) -> str:
     return normalised(text.split("\n", 1)[0])
 
 
-def wanted_settings(given: Mapping[str, object]) -> tuple[dict[str, str], list[str]]:
+def selected(text: str) -> str:
+    """The value of a file that lists its choices and marks the one in force, as transparent_hugepage does; else its first line."""
+    line = first_line(text)
+    marked = re.search(r"\[(\S+)\]", line)
+    return marked[1] if marked else line
+
+
+def wanted_settings(given: Mapping[str, object], option: str = "sysctls") -> tuple[dict[str, str], list[str]]:
     """Option values as text by key, and a message for each that cannot be used."""
     wanted: dict[str, str] = {}
     problems = []
     for key, value in given.items():
+        if value is None:  # leaves a profile's setting alone; overlay takes it out
+            continue
         if not _KEY.fullmatch(key):
-            problems.append(f"sysctls: {key!r} is not the name of a kernel setting; names look like vm.swappiness")
+            problems.append(f"{option}: {key!r} is not the name of a kernel setting; names look like vm.swappiness")
         elif isinstance(value, bool) or not isinstance(value, (int, str)) or not normalised(str(value)):
-            problems.append(f"sysctls: {key} is {value!r}; a number or a text is allowed")
+            problems.append(f"{option}: {key} is {value!r}; a number or a text is allowed")
         else:
             wanted[canonical(key)] = normalised(str(value))
     return wanted, problems
+
+
+def overlay(base: Mapping[str, str], given: Mapping[str, object], wanted: Mapping[str, str]) -> dict[str, str]:
+    """The settings of a profile with a user's own in their place. given: as they came, null taking a setting out; wanted: checked."""
+    dropped = {canonical(key) for key, value in given.items() if value is None}
+    return {key: value for key, value in {**base, **wanted}.items() if key not in dropped}
 
 
 def canonical(key: str) -> str:

@@ -51,10 +51,6 @@ def boot_id(root: Path = Path("/")) -> str:
     return _text(root / "proc/sys/kernel/random/boot_id").strip()
 
 
-def meminfo(root: Path = Path("/")) -> str:
-    return _text(root / "proc/meminfo")
-
-
 def _text(path: Path) -> str:
     """The file's text, empty when it is absent or closed to us: the check on it says so."""
     try:

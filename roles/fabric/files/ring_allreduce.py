@@ -200,6 +200,7 @@ def watch(timeout: float) -> None:
 def main(argv: list[str]) -> int:
     given = arguments(argv)
     os.environ.update(assignment.split("=", 1) for assignment in given.env)
+    os.environ.setdefault("USE_LIBUV", "0")  # the rendezvous of a few ranks does not need it, and not every torch has it
     watch(given.timeout)
     try:
         result = run(given)

@@ -13,7 +13,7 @@ import pytest
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import engram
 from lab import checkpoint, checkpoint_content
 from lab.checkpoint_content import Recipe, scaled_config, shard_tensors
-from lab.checkpoint_inventory import SHARDS, TRUE_SIZES, Inventory, file_names, header, shard_name
+from lab.checkpoint_inventory import SHARDS, TRUE_SIZES, Inventory, arranged, file_names, header, shard_name
 
 TRUE_CONFIG = Path(__file__).parents[3] / "lab/data/config-exl3.json"
 TINY = 8 * (1 << 20) / sum(TRUE_SIZES)
@@ -77,6 +77,25 @@ def test_engram_shards_have_the_six_tensors_in_the_true_order(tiny, number, laye
     assert shapes["embed.scale"] == ("F8_E8M0", [rows, 8])
     assert shapes["q_weight"] == shapes["k_weight"] == ("BF16", [4, 5120])
     assert [32 * side for side in shapes["wkv.scale"][1]] == shapes["wkv.weight"][1]
+
+
+def tensors_of(path):
+    """Bytes of every tensor by name, and where the first one is."""
+    tensors, begin, _size = read_header(path)
+    data = path.read_bytes()[begin:]
+    return {name: data[slice(*entry["data_offsets"])] for name, entry in tensors.items()}, next(iter(tensors))
+
+
+def test_the_nvfp4_layout_holds_the_same_tensors_elsewhere(tiny, tmp_path):
+    out = tmp_path / "nvfp4"
+    assert checkpoint.main(["generate", "--out", str(out), "--scale", str(TINY), "--layout", "nvfp4"]) == 0
+    for number, layer in ((47, 1), (48, 14)):
+        before, first = tensors_of(tiny / shard_name(number))
+        after, k_weight = tensors_of(out / shard_name(number))
+        assert (first, k_weight) == (f"layers.{layer}.engram.embed.weight", f"layers.{layer}.engram.k_weight")
+        assert after == before
+    changed = {name for name, digest in digests(out).items() if digests(tiny)[name] != digest}
+    assert changed == {shard_name(47), shard_name(48)}
 
 
 def test_md5sums_cover_the_40_body_shards(tiny):
@@ -241,6 +260,20 @@ def test_at_full_scale_the_index_has_the_published_length(true_shards):
 )
 def test_at_full_scale_engram_headers_are_the_published_bytes(true_shards, number, digest):
     assert hashlib.sha256(header(true_shards[shard_name(number)])).hexdigest() == digest
+
+
+@pytest.mark.parametrize(
+    ("number", "size", "at"),
+    # NVIDIA's NVFP4 pack, revision 3431dde3 (tsw2k/Deepseek-4.1-Flash-Quad-DGX-Sparks, weights/manifest-nvfp4-3431dde3.tsv)
+    [(47, 101535150904, 3072284864), (48, 101537926600, 3072368976)],
+)
+def test_at_full_scale_the_nvfp4_layout_has_the_published_sizes(true_shards, number, size, at):
+    tensors = arranged(true_shards[shard_name(number)], "nvfp4")
+    head = header(tensors)
+    assert len(head) + sum(tensor.size for tensor in tensors) == size
+    entries = json.loads(head[8:])
+    assert next(iter(entries)).endswith("k_weight")
+    assert [entry["data_offsets"][0] for name, entry in entries.items() if name.endswith("embed.weight")] == [at]
 
 
 def test_at_full_scale_the_configuration_is_the_published_file():

@@ -23,7 +23,7 @@ SUMMARY = {"fetch": {"files": 1, "bytes": 5}}
 NEEDS = {"changed": False, "needs_runtime": True, "machine": "aarch64", "python": "3.13", "checks": []}
 NEEDS |= {"needs_sources": True, "summary": SUMMARY}
 ADDRESSES = {"changed": False, "needs_runtime": False, "needs_sources": True, "summary": SUMMARY}
-MOVED = {"s3_bytes": 5, "peer_bytes": 0, "resumed_bytes": 0, "seconds": 1.0, "mb_per_s": 0.0}
+MOVED = {"s3_bytes": 5, "peer_bytes": 0, "disk_bytes": 0, "resumed_bytes": 0, "seconds": 1.0, "mb_per_s": 0.0}
 DONE = {"changed": True, "expired": [], "replaced": [], "moved": MOVED}
 
 

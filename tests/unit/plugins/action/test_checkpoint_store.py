@@ -8,24 +8,19 @@ from __future__ import annotations
 import base64
 import contextlib
 import hashlib
-import io
 import json
 import os
 import random
-import socket
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
-import boto3
 import pytest
-from boto3.s3.transfer import TransferConfig
-from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
 
-KEYS = {"admin": ("admin-key", "admin-very-secret"), "reader": ("reader-key", "reader-very-secret")}
+from ansible_collections.gb10.ring.tests.unit.fixtures import weed
+
 CONFIG = (Path(__file__).parents[2] / "fixtures/checkpoint/config-exl3.json").read_bytes()
 RANDOM = random.Random()
 #: The second one is uploaded in parts, so its ETag is no MD5.
@@ -34,107 +29,37 @@ PLAY = """
 - hosts: all
   gather_facts: false
   tasks:
-    - gb10.ring.checkpoint_plan: {store}
+    - gb10.ring.checkpoint_plan: {plan}
       register: planned
     - gb10.ring.checkpoint_stage: {stage}
       register: staged
+    - gb10.ring.checkpoint_config:
+        root: '{root}'
+        name: tiny
+        revision: '{{{{ planned.plan.revision }}}}'
+        planned: '{{{{ planned.config }}}}'
+        tensor_parallel: 3
+      register: config
     - gb10.ring.checkpoint_activate: {{root: '{root}', name: tiny, revision: '{{{{ planned.plan.revision }}}}'}}
       register: activated
-    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, verify: full}}
+    - gb10.ring.checkpoint_info: {{root: '{root}', name: tiny, node: n1, verify: full, tensor_parallel: 3}}
       register: looked
     - ansible.builtin.copy:
         dest: '{root}/result.json'
-        content: '{{{{ {{"stage": staged, "activate": activated, "info": looked}} | to_json }}}}'
+        content: '{{{{ {{"stage": staged, "config": config, "activate": activated, "info": looked}} | to_json }}}}'
         mode: '0600'
       check_mode: false
 """
 
 
-def free_ports(count):
-    """Ports that are free together with those 10,000 above them, where SeaweedFS serves gRPC."""
-    found = []
-    for port in RANDOM.sample(range(20000, 50000), 500):
-        with socket.socket() as low, socket.socket() as high:
-            try:
-                low.bind(("127.0.0.1", port))
-                high.bind(("127.0.0.1", port + 10000))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise AssertionError(f"no {count} free ports")
-
-
-def client(endpoint):
-    config = Config(s3={"addressing_style": "path"}, retries={"total_max_attempts": 1}, connect_timeout=1)
-    key, secret = KEYS["admin"]
-    return boto3.client(
-        "s3",
-        endpoint_url=endpoint,
-        region_name="us-east-1",
-        aws_access_key_id=key,
-        aws_secret_access_key=secret,
-        config=config,
-    )
-
-
 @pytest.fixture(scope="module")
 def endpoint(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("weed")
-    actions = {"admin": ["Admin", "Read", "Write", "List"], "reader": ["Read", "List"]}
-    identities = [
-        {"name": name, "credentials": [{"accessKey": key, "secretKey": secret}], "actions": actions[name]}
-        for name, (key, secret) in KEYS.items()
-    ]
-    (directory / "ids.json").write_text(json.dumps({"identities": identities}))
-    s3, master, volume, filer = ports = free_ports(4)
-    command = [str(Path(sys.executable).parent / "weed"), "server", f"-dir={directory}", "-ip=127.0.0.1"]
-    command += ["-ip.bind=127.0.0.1", "-s3", f"-s3.config={directory}/ids.json", f"-s3.port={s3}"]
-    command += [f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"]
-    command += ["-master.volumeSizeLimitMB=64", "-volume.max=10", "-master.telemetry=false"]
-    command += [
-        "-s3.port.iceberg=0",
-        "-s3.port.lance=0",
-        f"-s3.localSocket={directory}/s3.sock",
-        f"-filer.localSocket={directory}/filer.sock",
-    ]
-    with (directory / "log").open("wb") as log:
-        server = subprocess.Popen(command, stdout=log, stderr=log, cwd=directory)
-    try:
-        address = f"http://127.0.0.1:{s3}"
-        upload(address, server, directory)
+    with weed.serving(tmp_path_factory.mktemp("weed"), FILES) as address:
         yield address
-    finally:
-        server.kill()  # an orderly end takes it 15 s, and nothing of it is kept
-        server.wait(20)
-        for port in ports:  # its gRPC servers put sockets there, whatever it is told
-            for place in (port, port + 10000):
-                for left in Path("/tmp").glob(f"seaweedfs-*-{place}.sock"):
-                    left.unlink()
-
-
-def upload(address, server, directory):
-    store = client(address)
-    deadline = time.monotonic() + 60
-    while True:
-        try:
-            store.create_bucket(Bucket="models")
-            break
-        except (BotoCoreError, ClientError) as error:
-            assert server.poll() is None and time.monotonic() < deadline, (
-                error,
-                (directory / "log").read_text()[-2000:],
-            )
-            time.sleep(0.2)
-    parts = TransferConfig(multipart_threshold=8 << 20, multipart_chunksize=8 << 20)
-    for path, body in FILES.items():
-        extra = {"ChecksumAlgorithm": "CRC64NVME"}
-        store.upload_fileobj(io.BytesIO(body), "models", f"org/tiny/{path}", ExtraArgs=extra, Config=parts)
 
 
 def store_options(endpoint, who, prefix="org/tiny"):
-    key, secret = KEYS[who]
+    key, secret = weed.KEYS[who]
     return {"endpoint_url": endpoint, "bucket": "models", "prefix": prefix, "access_key": key, "secret_key": secret}
 
 
@@ -146,10 +71,13 @@ def play(tmp_path, endpoint, *flags, **more):
         "root": str(tmp_path),
         "node": "n1",
         "disk_ceiling_percent": 100,
-        "tensor_parallel": 3,
         **more,
     }
-    return run(tmp_path, PLAY.format(store=json.dumps(store), stage=json.dumps(stage), root=tmp_path), *flags)
+    return run(
+        tmp_path,
+        PLAY.format(plan=json.dumps({**store, "tensor_parallel": 3}), stage=json.dumps(stage), root=tmp_path),
+        *flags,
+    )
 
 
 def run(tmp_path, text, *flags):
@@ -177,7 +105,9 @@ def test_from_bucket_to_verified_revision_in_four_steps(endpoint, tmp_path):
     assert [result["stage"]["changed"] for result in results] == [True, True, False, False]
     assert [result["activate"]["changed"] for result in results] == [True, True, False, False]
     assert results[0]["stage"]["diff"] == results[1]["stage"]["diff"]
-    assert "fetch, derive tp3" in results[0]["stage"]["diff"][0]["after"]
+    assert [result["config"]["changed"] for result in results] == [True, True, False, False]
+    assert [result["config"]["rule"] for result in results] == ["tp3"] * 4
+    assert results[0]["config"]["diff"] == results[1]["config"]["diff"]
     assert all(check["ok"] for check in results[3]["info"]["checks"] if check["severity"] == "error")
     current = tmp_path / "tiny/current"
     found = {path.relative_to(current).as_posix(): path.read_bytes() for path in current.rglob("*") if path.is_file()}
@@ -305,6 +235,6 @@ def test_what_is_published_is_planned_by_its_manifest(endpoint, tmp_path):
     by_path = {file["path"]: file for file in planned["files"]}
     assert len(by_path["model-2.safetensors"]["chunks"]) == 3 * 16
     # The store's own checksum of the whole object agrees, so a plan without the manifest has the same name.
-    head = client(endpoint).head_object(Bucket="models", Key="org/pub/model-2.safetensors", ChecksumMode="ENABLED")
+    head = weed.client(endpoint).head_object(Bucket="models", Key="org/pub/model-2.safetensors", ChecksumMode="ENABLED")
     crc = base64.b64decode(head["ChecksumCRC64NVME"]).hex()
     assert by_path["model-2.safetensors"]["digest"] == f"crc64nvme:{crc}" and head["ETag"].endswith('-3"')

@@ -17,17 +17,27 @@ from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_commands import Co
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
 
+def opened(root, folder):
+    """The verbs class and device files of the tree's devices, as udev leaves them."""
+    for number, device in enumerate(sorted((root / "class/infiniband").glob("*"))):
+        sysfs.write(root / f"class/infiniband_verbs/uverbs{number}/ibdev", device.name)
+        sysfs.write(folder / f"uverbs{number}", "")
+    sysfs.write(folder / "rdma_cm", "")
+    for path in folder.iterdir():
+        path.chmod(0o666)
+
+
 @pytest.fixture
 def on_machine(tmp_path, monkeypatch, capsys):
-    """A function that runs the module on one of the trees; /proc and /etc are those of a healthy node."""
+    """A function that runs the module on one of the trees; /dev and /etc are those of a healthy node."""
     commands = Commands(tmp_path / "bin", monkeypatch)
-    sysfs.write(tmp_path / "proc/meminfo", "CmaTotal: 131072 kB\nCmaFree: 1024 kB")
     sysfs.write(tmp_path / "etc" / LIMITS_FILE, files(Wanted((), "unlimited", ""))[LIMITS_FILE])
 
     def run(tree, **options):
         root = tmp_path / tree
         commands.links(*sysfs.machine(root, tree))
-        roots = {"sysfs_root": str(root), "proc_root": str(tmp_path / "proc"), "etc_root": str(tmp_path / "etc")}
+        opened(root, tmp_path / "dev/infiniband")
+        roots = {"sysfs_root": str(root), "dev_root": str(tmp_path / "dev"), "etc_root": str(tmp_path / "etc")}
         with patch_module_args({**roots, **options}), pytest.raises(SystemExit):
             fabric_info.main()
         return json.loads(capsys.readouterr().out)
@@ -50,7 +60,7 @@ def test_facts_without_a_plan(on_machine):
 
 def test_checks_of_a_healthy_node(on_machine):
     result = on_machine("dgx-spark", node="spark1", ports=PORTS)
-    assert ids(result) == [*["rdma.device", "rdma.state", "rdma.rate"] * 4, "rdma.memlock", "rdma.cma"]
+    assert ids(result) == [*["rdma.device", "rdma.state", "rdma.rate"] * 4, "rdma.memlock", "rdma.device_files"]
     assert ids(result, ok=False) == []
 
 
@@ -86,3 +96,67 @@ def test_ports_that_cannot_be_used(on_machine):
 
 def test_runs_in_check_mode(on_machine):
     assert len(on_machine("dgx-spark", _ansible_check_mode=True)["ports"]) == 4
+
+
+def test_device_files_that_only_root_may_open(on_machine, tmp_path, monkeypatch):
+    on_machine("dgx-spark")
+    monkeypatch.setitem(globals(), "opened", lambda root, folder: None)
+    (tmp_path / "dev/infiniband/uverbs1").chmod(0o600)
+    (tmp_path / "dev/infiniband/rdma_cm").unlink()
+    (check,) = [check for check in on_machine("dgx-spark", node="spark1", ports=PORTS)["checks"] if not check["ok"]]
+    assert check["id"] == "rdma.device_files"
+    assert "uverbs1 (roceP2p1s0f1) has mode 0600" in check["found"]
+    assert "rdma_cm absent" in check["found"]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        (
+            b"\x7fELF..NCCL version 2.30.7+cuda13.0\0..NCCL_IB_SUBNET_AWARE_ROUTING\0",
+            True,
+            True,
+            "2.30.7 with subnet-aware",
+        ),
+        (b"\x7fELF..NCCL version 2.29.3+cuda13.0\0", True, False, "2.29.3 without subnet-aware"),
+        (b"\x7fELF..NCCL version 2.29.3+cuda13.0\0", False, True, "2.29.3 without subnet-aware"),
+        (b"\x7fELF", True, False, "of unknown version without"),
+        (None, True, False, "no libnccl.so below"),
+    ],
+)
+def test_the_nccl_that_will_serve(on_machine, tmp_path, case):
+    content, aware, ok, found = case
+    venv = tmp_path / "venv/lib/python3.12/site-packages/nvidia/nccl/lib"
+    venv.mkdir(parents=True)
+    if content is not None:
+        (venv / "libnccl.so.2").write_bytes(content)
+        (venv / "libnccl.so").symlink_to("libnccl.so.2")
+    options = {"nccl_path": str(tmp_path / "venv"), "nccl_subnet_aware": aware}
+    result = on_machine("dgx-spark", node="spark1", ports=PORTS, **options)
+    (check,) = [check for check in result["checks"] if check["id"] == "rdma.nccl_library"]
+    assert check["ok"] is ok
+    assert found in check["found"]
+    assert check["found"].count("libnccl") == 1
+
+
+def test_a_library_that_cannot_be_read_is_an_error(on_machine, tmp_path):
+    (tmp_path / "libnccl.so.2").write_bytes(b"")
+    result = on_machine("dgx-spark", node="spark1", ports=PORTS, nccl_path=str(tmp_path / "libnccl.so.2"))
+    assert "cannot read" in result["msg"]
+
+
+def test_versions_of_packages_are_told(on_machine, monkeypatch):
+    monkeypatch.setattr(fabric_info, "packages", lambda names: {"rdma-core": "50.0-2build2"})
+    options = {"node": "spark1", "ports": PORTS}
+    found = [
+        next(
+            check
+            for check in on_machine("dgx-spark", packages=names, **options)["checks"]
+            if check["id"] == "rdma.packages"
+        )
+        for names in (["rdma-core"], ["rdma-core", "perftest"])
+    ]
+    assert [(check["ok"], check["found"]) for check in found] == [
+        (True, "rdma-core 50.0-2build2"),
+        (False, "not installed: perftest"),
+    ]

@@ -25,7 +25,7 @@ def tree(tmp_path, monkeypatch):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text)
 
-    def run(argv, timeout=60.0):
+    def run(argv, timeout=60.0, check=True):
         if argv[0] == "swapoff":
             (tmp_path / "proc/swaps").write_text((FIXTURES / "swaps-none").read_text())
         return Completed(tuple(argv), 0, "", "")
@@ -38,7 +38,7 @@ def call(tree, capsys, check=False, **options):
     arguments = {
         "node": "spark1",
         "sysctls": {"vm.swappiness": 10},
-        **{f"{name}_root": str(tree / name) for name in ("proc", "etc", "run", "usr")},
+        **{f"{name}_root": str(tree / name) for name in ("proc", "etc", "run", "usr", "sys")},
         "record_path": str(tree / "record.json"),
         "_ansible_check_mode": check,
         **options,

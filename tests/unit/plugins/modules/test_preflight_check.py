@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 
 import pytest
@@ -37,6 +38,15 @@ def test_a_look_at_this_machine(capsys, tmp_path):
     assert abs(result["facts"]["epoch"] - time.time()) < 60
     assert result["facts"]["memtotal_kib"] > 0
     assert result["changed"] is False
+    assert result["facts"]["platform"]["page_size"] == os.sysconf("SC_PAGE_SIZE")
+    assert {"platform.kho", "platform.driver", "platform.stale_engine", "rdma.nccl_conf"} <= set(ok)
+
+
+def test_expectations_of_the_platform_can_be_left_out(capsys):
+    result = call(capsys, driver_pairs={}, time_sync=False, swap="unmanaged", page_sizes=[1])
+    ok = {check["id"]: check["ok"] for check in result["checks"]}
+    assert not {"platform.driver", "platform.time_sync", "platform.swap"} & set(ok)
+    assert ok["platform.page_size"] is False
 
 
 @pytest.mark.parametrize(

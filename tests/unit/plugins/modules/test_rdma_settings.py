@@ -28,6 +28,7 @@ def call(tree, capsys, check=False, **options):
     arguments = {
         "modules": ["mlx5_core", "rdma_ucm"],
         **{f"{name}_root": str(tree / name) for name in ("etc", "sys", "modules")},
+        "record_path": str(tree / "record.json"),
         "_ansible_check_mode": check,
         **options,
     }
@@ -52,6 +53,7 @@ def test_check_mode_then_apply_then_nothing(tmp_path, capsys, modprobe):
         "etc/modules-load.d/90-gb10-ring.conf",
         "etc/security/limits.d/90-gb10-ring.conf",
         "etc/systemd/system.conf.d/90-gb10-ring.conf",
+        "record.json",
     ]
     (tmp_path / "sys/module/rdma_ucm").mkdir()
     again = call(tmp_path, capsys)
@@ -82,3 +84,42 @@ def test_bad_options(tmp_path, capsys, modprobe):
     result = call(tmp_path, capsys, memlock="8M", default_memlock="unlimited", modules=["a b"])
     assert result["msg"].count(";") >= 2
     assert all(name in result["msg"] for name in ("modules: 'a b'", "memlock: '8M'", "default_memlock: 'unlimited'"))
+
+
+def test_a_module_that_gb10_does_not_support_is_refused(tmp_path, capsys, modprobe):
+    result = call(tmp_path, capsys, modules=["mlx5_ib", "nvidia-peermem"])
+    assert "nvidia-peermem is not supported on GB10" in result["msg"]
+    assert written(tmp_path) == []
+
+
+@pytest.fixture
+def used(tmp_path, capsys, modprobe):
+    """A node on which the module has run: its old limits file is recorded, and rdma_ucm is loaded by us."""
+    (tmp_path / "etc/security/limits.d").mkdir(parents=True)
+    (tmp_path / "etc/security/limits.d/90-gb10-ring.conf").write_text("* hard core 0\n")
+    (tmp_path / "sys/module/mlx5_core").mkdir(parents=True)
+    call(tmp_path, capsys)
+    call(tmp_path, capsys, memlock="8192", load_modules=False)
+    (tmp_path / "sys/module/rdma_ucm").mkdir()
+    modprobe.clear()
+    return tmp_path
+
+
+def test_all_of_it_comes_back_byte_for_byte(used, capsys, modprobe):
+    predicted = call(used, capsys, check=True, state="absent")
+    assert modprobe == []
+    result = call(used, capsys, state="absent")
+    assert (result["diff"], result["unloaded"], result["notes"]) == (predicted["diff"], ["rdma_ucm"], [])
+    assert modprobe == [["modprobe", "-r", "rdma_ucm"]]
+    assert written(used) == ["etc/security/limits.d/90-gb10-ring.conf"]
+    assert (used / "etc/security/limits.d/90-gb10-ring.conf").read_text() == "* hard core 0\n"
+    (used / "sys/module/rdma_ucm").rmdir()
+    assert call(used, capsys, state="absent")["changed"] is False
+
+
+def test_a_module_in_use_stays_and_is_named(used, capsys, monkeypatch):
+    said = Completed(("modprobe", "-r", "rdma_ucm"), 1, "", "modprobe: FATAL: Module rdma_ucm is in use.")
+    monkeypatch.setattr(rdma_machine, "run", lambda argv, check=True: said)
+    (note,) = call(used, capsys, state="absent")["notes"]
+    assert "rdma_ucm stays loaded until the next boot" in note
+    assert "in use" in note

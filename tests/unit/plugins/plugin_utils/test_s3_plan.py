@@ -13,7 +13,7 @@ import pytest
 from botocore.stub import Stubber
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import published
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File, ManifestError, make
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.published import Digests
 from ansible_collections.gb10.ring.plugins.plugin_utils import s3, s3_plan
 from ansible_collections.gb10.ring.plugins.plugin_utils.s3_errors import S3Error
@@ -296,3 +296,38 @@ def test_a_list_that_is_too_large_is_not_read(client, stub):
     head(stub, "MD5SUMS", size=1 << 30, ChecksumCRC64NVME=CRC)
     with pytest.raises(S3Error, match="MD5SUMS is too large"):
         s3_plan.plan(client, SETTINGS, s3_plan.Wish())
+
+
+CONFIG = json.dumps({"text_config": {"num_attention_heads": 64, "o_groups": 8}}).encode()
+
+
+def planned_config(size):
+    files = [] if size is None else [File("config.json", size, '"c"', "md5:" + "0" * 32)]
+    return make("tiny", "", [File("shard", 5, '"s"', "md5:" + "0" * 32), *files])
+
+
+def test_the_text_of_config_json_comes_with_a_plan_for_so_many_ranks(client, stub):
+    body(stub, "config.json", CONFIG)
+    assert s3_plan.config_for(client, SETTINGS, planned_config(len(CONFIG)), 3) == CONFIG.decode()
+
+
+def test_without_ranks_config_json_is_not_read(client, stub):
+    assert s3_plan.config_for(client, SETTINGS, planned_config(None), 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("size", "content", "text"),
+    [
+        (None, None, "the checkpoint has no config.json"),
+        (2 << 20, None, "2097152 bytes of config.json"),
+        (9, b'{"a": 1}', "cannot be fitted to 3 ranks: config.json has no text_config"),
+        (9, b"{", "cannot be fitted to 3 ranks: config.json is not JSON"),
+        (9, b"\xff", "cannot be fitted to 3 ranks: 'utf-8' codec"),
+    ],
+)
+def test_a_config_json_that_cannot_be_fitted_is_refused_before_anything_moves(client, stub, size, content, text):
+    if content is not None:
+        body(stub, "config.json", content)
+    with pytest.raises(S3Error, match=text) as error:
+        s3_plan.config_for(client, SETTINGS, planned_config(size), 3)
+    assert "Cure: set tensor_parallel (checkpoint_tensor_parallel) to 0" in str(error.value)

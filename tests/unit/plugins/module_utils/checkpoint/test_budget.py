@@ -94,7 +94,7 @@ def partial(file, allocated, **more):
     ],
 )
 def test_budget(seen, needed, reusable, ok):
-    staging = decide(MANIFEST, seen, 0)
+    staging = decide(MANIFEST, seen)
     found = budget(staging, seen, 85)
     assert bytes_needed(staging, seen) == found.needed == needed * GB
     assert found.reusable == reusable * GB
@@ -102,7 +102,7 @@ def test_budget(seen, needed, reusable, ok):
 
 
 def check(seen, node="spark1", ceiling=85):
-    return budget_check(budget(decide(MANIFEST, seen, 0), seen, ceiling), node)
+    return budget_check(budget(decide(MANIFEST, seen), seen, ceiling), node)
 
 
 def test_the_refusal_shows_the_arithmetic():
@@ -135,7 +135,7 @@ def test_the_refusal_lists_what_could_be_freed():
 
 def test_what_is_about_to_be_linked_gives_nothing_back():
     seen = survey(800, others=(held("old", BIG, replace(SMALL, digest="md5:" + "0" * 32)),))
-    found = budget(decide(MANIFEST, seen, 0), seen, 85)
+    found = budget(decide(MANIFEST, seen), seen, 85)
     assert found.reusable == 300 * GB and found.reclaimable == Reclaimable((("revision old", 160 * GB),), 160 * GB)
 
 
@@ -177,7 +177,7 @@ def test_the_ceiling_is_the_users():
 
 def test_one_node_of_three_without_room():
     nodes = {"spark1": survey(100), "spark2": survey(600), "spark3": survey(900, **staged(BIG, SMALL))}
-    rows = [budget(decide(MANIFEST, seen, 0), seen, 85).to_dict(node) for node, seen in nodes.items()]
+    rows = [budget(decide(MANIFEST, seen), seen, 85).to_dict(node) for node, seen in nodes.items()]
     assert table(rows) == [
         {
             "node": "spark1",

@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -40,7 +39,7 @@ STAGED = Survey(
 DERIVED = replace(
     STAGED,
     receipt=receipt(
-        derived={"config.json": Derived("tp3", CONFIG.digest, "sha256:x", 5260, 8)}, originals={"config.json": ORIGINAL}
+        derived={"config.json": Derived("tp3", CONFIG.digest, "sha256:x", 5260, 8)},
     ),
     present={**stats(SHARD), "config.json": Stat(5260, 8)},
     config_text=PADDED,
@@ -57,10 +56,13 @@ def actions(staging):
     [
         (EMPTY, "fetch", "fetch"),
         (STAGED, "keep", "keep"),
+        (DERIVED, "keep", "keep"),
+        (replace(DERIVED, present=stats(SHARD)), "fetch", "keep"),
+        (replace(DERIVED, present=stats(CONFIG, SHARD)), "fetch", "keep"),
         (replace(STAGED, present=stats(CONFIG)), "keep", "fetch"),
         (replace(STAGED, present=stats(CONFIG, SHARD, mtime=8)), "fetch", "fetch"),
         (replace(STAGED, present={}, others=(OTHER,)), "fetch", "link"),
-        # config.json is small and may be a derived one: never linked.
+        # config.json is small and may be edited: never linked.
         (replace(EMPTY, others=(OTHER,)), "fetch", "link"),
         (replace(EMPTY, others=(OtherRevision(receipt("old"), stats(CONFIG, SHARD, mtime=8)),)), "fetch", "fetch"),
         (replace(EMPTY, others=(OtherRevision(receipt("old"), {}),)), "fetch", "fetch"),
@@ -83,60 +85,37 @@ def actions(staging):
     ],
 )
 def test_what_happens_to_each_file(survey, config, shard):
-    assert actions(decide(MANIFEST, survey, 0)) == {"config.json": config, "shard": shard}
+    assert actions(decide(MANIFEST, survey)) == {"config.json": config, "shard": shard}
 
 
 def test_a_link_names_where_the_equal_file_is():
     moved = OtherRevision(
         receipt("old", (replace(SHARD, path="sub/renamed"),)), stats(replace(SHARD, path="sub/renamed"))
     )
-    (step,) = decide(MANIFEST, replace(EMPTY, others=(moved,)), 0).of("link")
+    (step,) = decide(MANIFEST, replace(EMPTY, others=(moved,))).of("link")
     assert step.source == "old/sub/renamed"
 
 
 def test_a_file_without_a_checksum_is_never_linked():
     unchecked = replace(SHARD, digest="etag:s")
     other = OtherRevision(receipt("old", (unchecked,)), stats(unchecked))
-    staging = decide(replace(MANIFEST, files=(unchecked,)), replace(EMPTY, others=(other,)), 0)
+    staging = decide(replace(MANIFEST, files=(unchecked,)), replace(EMPTY, others=(other,)))
     assert actions(staging) == {"shard": "fetch"}
-
-
-@pytest.mark.parametrize(
-    ("survey", "tp", "derive", "changed"),
-    [
-        (STAGED, 0, "", False),
-        (STAGED, 1, "", False),
-        (STAGED, 2, "", False),
-        (STAGED, 3, "tp3", True),
-        (DERIVED, 3, "", False),
-        (DERIVED, 6, "tp6", True),
-        (DERIVED, 2, "tp2", True),
-        (DERIVED, 0, "as fetched", True),
-        (EMPTY, 0, "", True),
-        (EMPTY, 3, "tp3", True),
-        (replace(DERIVED, present=stats(SHARD)), 3, "tp3", True),
-    ],
-)
-def test_config_json_is_derived_when_its_text_would_differ(survey, tp, derive, changed):
-    staging = decide(MANIFEST, survey, tp)
-    assert (staging.derive, staging.changed, staging.problems) == (derive, changed, ())
 
 
 OTHER_CONTENTS = replace(STAGED, receipt=receipt(files=(CONFIG, replace(SHARD, digest="md5:" + "6" * 32))))
 
 
 @pytest.mark.parametrize(
-    ("survey", "manifest", "tp", "text"),
+    ("survey", "text"),
     [
-        (OTHER_CONTENTS, MANIFEST, 0, "already staged with other contents (1 of 2 files differ: shard)"),
-        (replace(EMPTY, revision_exists=True), MANIFEST, 0, "no receipt, no journal"),
-        (replace(EMPTY, problem="receipts/new.json is not a receipt"), MANIFEST, 0, "is not a receipt"),
-        (EMPTY, replace(MANIFEST, files=(SHARD,)), 3, "no config.json to derive from"),
-        (replace(STAGED, config_text=json.dumps({"a": 1})), MANIFEST, 3, "no text_config"),
+        (OTHER_CONTENTS, "already staged with other contents (1 of 2 files differ: shard)"),
+        (replace(EMPTY, revision_exists=True), "no receipt, no journal"),
+        (replace(EMPTY, problem="receipts/new.json is not a receipt"), "is not a receipt"),
     ],
 )
-def test_what_stands_in_the_way(survey, manifest, tp, text):
-    staging = decide(manifest, survey, tp)
+def test_what_stands_in_the_way(survey, text):
+    staging = decide(MANIFEST, survey)
     assert text in "; ".join(staging.problems)
     (check,) = subject.state_checks(staging, "spark1")
     assert (check.ok, check.node) == (False, "spark1")
@@ -146,45 +125,38 @@ def test_what_stands_in_the_way(survey, manifest, tp, text):
 def test_a_run_killed_before_its_receipt_is_resumed():
     journal = {file.path: Entry(file.path, file.size, file.digest, 7) for file in MANIFEST.files}
     survey = replace(EMPTY, revision_exists=True, journal=journal, staged=stats(CONFIG, SHARD))
-    staging = decide(MANIFEST, survey, 0)
+    staging = decide(MANIFEST, survey)
     assert actions(staging) == {"config.json": "staged", "shard": "staged"}
     assert (staging.changed, staging.problems) == (True, ())
 
 
 def test_the_diff_of_a_fresh_node_lists_every_file():
-    plan = subject.plan_of(decide(MANIFEST, EMPTY, 3), "/root/tiny/revisions/new")
+    plan = subject.plan_of(decide(MANIFEST, EMPTY), "/root/tiny/revisions/new")
     (diff,) = plan.diff()
     assert diff["before"] == ""
     lines = [line.split(maxsplit=3) for line in diff["after"].splitlines()]
     assert lines == [
-        ["config.json", "5974", CONFIG.digest, "fetch, derive tp3"],
+        ["config.json", "5974", CONFIG.digest, "fetch"],
         ["shard", "100000", SHARD.digest, "fetch"],
     ]
-    assert "2 files to fetch (106.0 kB), config.json derived (tp3)" in diff["after_header"]
+    assert "2 files to fetch (106.0 kB)" in diff["after_header"]
 
 
 def test_the_diff_says_what_is_wrong_with_a_file_and_repeats_the_others():
     survey = replace(STAGED, present={**stats(CONFIG), "shard": Stat(5, 7)})
-    (diff,) = subject.plan_of(decide(MANIFEST, survey, 0), "x").diff()
+    (diff,) = subject.plan_of(decide(MANIFEST, survey), "x").diff()
     before, after = diff["before"].splitlines(), diff["after"].splitlines()
     assert before[0] == after[0]
     assert before[1].endswith("5 bytes instead of 100000") and after[1].endswith("fetch")
 
 
-def test_a_derivation_alone_is_a_change_of_one_line():
-    (diff,) = subject.plan_of(decide(MANIFEST, STAGED, 3), "x").diff()
-    before, after = diff["before"].splitlines(), diff["after"].splitlines()
-    assert before[0].endswith("to derive again") and after[0].endswith("derive tp3")
-    assert before[1:] == after[1:]
-
-
 def test_nothing_to_do_is_no_plan():
-    staging = decide(MANIFEST, DERIVED, 3)
+    staging = decide(MANIFEST, DERIVED)
     assert not subject.plan_of(staging, "x").changed
     assert subject.summary(staging)["keep"] == {"files": 2, "bytes": 105_974}
 
 
 def test_the_cause_counts_each_kind():
-    linked = decide(MANIFEST, replace(EMPTY, others=(OTHER,)), 0)
+    linked = decide(MANIFEST, replace(EMPTY, others=(OTHER,)))
     assert subject.plan_of(linked, "x").diff()[0]["after"].endswith(" link from old\n")
     assert subject.reason(linked) == "1 file to fetch (6.0 kB), 1 file to link (100.0 kB)"

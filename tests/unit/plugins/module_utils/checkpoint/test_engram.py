@@ -27,6 +27,20 @@ def test_vllm_ranges_are_the_golden_ones(tp):
     assert ranges(CONFIG, tp, "vllm") == GOLDEN["vllm_hash_head_split"][str(tp)]
 
 
+def test_the_golden_size_with_an_idle_rank_is_refused_for_that_rank():
+    golden = GOLDEN["vllm_hash_head_split"]["7"]
+    idle = [rank for rank, part in enumerate(golden) if all(low == high for low, high in part.values())]
+    with pytest.raises(EngramError, match=rf"rank {', '.join(map(str, idle))} would own no rows"):
+        ranges(CONFIG, 7, "vllm")
+    # The columns of the others are those of six ranks.
+    assert golden[: idle[0]] == ranges(CONFIG, 6, "vllm")
+
+
+def test_the_golden_table_has_no_other_sizes():
+    assert list(GOLDEN["vllm_hash_head_split"]) == ["1", "2", "3", "4", "5", "6", "7", "8", "12", "24"]
+    assert list(GOLDEN["sglang_even_split"]) == list(GOLDEN["vllm_hash_head_split"])
+
+
 @pytest.mark.parametrize("tp", [1, 2, 3, 4, 5, 6, 7, 8, 12, 24])
 def test_sglang_ranges_are_the_golden_ones(tp):
     assert ranges(CONFIG, tp, "sglang") == GOLDEN["sglang_even_split"][str(tp)]
@@ -80,6 +94,12 @@ def test_nested_configuration(key):
             3,
             "vllm",
             "layer 14: engram_num_embeddings 384016681, its hash columns need 384016682",
+        ),
+        (
+            {"engram_num_embeddings": [384006169, 384016682]},
+            3,
+            "sglang",
+            "layer 1: engram_num_embeddings 384006169, its hash columns need 384006168",
         ),
         ({"engram_num_embeddings": [384006168]}, 3, "vllm", "as long as each other"),
         ({"engram_num_embeddings": "many"}, 3, "vllm", "engram_num_embeddings is 'many'"),

@@ -196,3 +196,36 @@ def test_nodes_without_a_topology_are_named_together():
 @pytest.mark.parametrize(("nodes", "forks", "wrong"), [(3, 10, False), (3, 3, False), (8, 5, True)])
 def test_all_nodes_have_to_run_at_once(nodes, forks, wrong):
     assert bool(fanout.forks_problem(nodes, forks)) is wrong
+
+
+# --- nodes that fetch a part of a file --------------------------------------------------------------------------------
+
+
+def with_slices(rows, wanted, slices, lacking=None):
+    rows = [{**row, "lacking": (lacking or {}).get(row["name"], []), "slices": slices.get(row["name"])} for row in rows]
+    nodes = fanout.nodes_of(rows, wanted)
+    return nodes, fanout.share(wanted, nodes)
+
+
+def test_where_all_nodes_fetch_slices_nobody_asks_anybody():
+    _nodes, sharing = with_slices(ring(3), files(100), {f"n{rank}": ["f0"] for rank in range(3)})
+    assert sharing.homes == {} and sharing.routes == {}
+
+
+def test_slices_come_from_a_node_with_the_whole_file():
+    nodes, sharing = with_slices(ring(3), files(100), {"n1": ["f0"], "n2": ["f0"]})
+    assert sharing.homes == {}
+    for name in ("n1", "n2"):
+        assert {owner(nodes, address) for address in sharing.routes[name]["f0"]} == {"n0"}
+
+
+def test_a_node_that_will_have_the_whole_file_is_its_home():
+    nodes, sharing = with_slices(ring(3), files(100), {"n1": ["f0"], "n2": ["f0"]}, {"n0": ["f0"]})
+    assert sharing.homes == {"f0": "n0"}
+    assert {owner(nodes, address) for address in sharing.routes["n1"]["f0"]} == {"n0"}
+
+
+def test_a_slice_is_asked_of_nobody_and_passed_on_by_nobody():
+    """Of a ring of four, the far node has no neighbour with the whole file."""
+    _nodes, sharing = with_slices(ring(4), files(100), {f"n{rank}": ["f0"] for rank in (1, 2, 3)})
+    assert set(sharing.routes) == {"n1", "n3"}

@@ -25,7 +25,6 @@ RECEIPT = Receipt(
     "2026-11-29T22:00:00Z",
     (Entry("config.json", 5974, "md5:c", 7), Entry("shard", 100, "md5:5", 7)),
     {"config.json": Derived("tp3", "md5:c", DIGEST, 5260, 8)},
-    {"config.json": ORIGINAL},
 )
 GOOD = Survey(
     Disk(1000, 500),
@@ -92,7 +91,7 @@ def test_foreign_files_are_a_warning():
     assert "cache0" in check.found and "and 2 more" in check.found
 
 
-PLAIN = replace(RECEIPT, derived={}, originals={})
+PLAIN = replace(RECEIPT, derived={})
 
 
 @pytest.mark.parametrize(
@@ -111,6 +110,24 @@ def test_config(receipt, text, ok, found):
     check = by_id(replace(GOOD, receipt=receipt, config_text=text))["checkpoint.config"]
     assert check.ok is ok
     assert found in check.found
+
+
+@pytest.mark.parametrize(
+    ("receipt", "text", "tp", "ok", "expected"),
+    [
+        (RECEIPT, PADDED, None, True, "as edited (tp3)"),
+        (RECEIPT, PADDED, 3, True, "fitted to 3 ranks"),
+        (RECEIPT, PADDED, 4, False, "fitted to 4 ranks"),
+        (RECEIPT, PADDED, 0, False, "as staged"),
+        (PLAIN, ORIGINAL, None, True, "as staged"),
+        (PLAIN, ORIGINAL, 0, True, "as staged"),
+        (PLAIN, ORIGINAL, 4, True, "fitted to 4 ranks"),
+        (PLAIN, ORIGINAL, 3, False, "fitted to 3 ranks"),
+    ],
+)
+def test_config_for_so_many_ranks(receipt, text, tp, ok, expected):
+    found = by_id(replace(GOOD, receipt=receipt, config_text=text), replace(REQUEST, tp=tp))["checkpoint.config"]
+    assert (found.ok, found.expected) == (ok, expected)
 
 
 def test_a_disk_above_the_ceiling_is_a_warning_that_names_what_could_go():

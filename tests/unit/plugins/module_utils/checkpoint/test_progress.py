@@ -52,11 +52,19 @@ def test_the_numbers_of_two_runs():
     meter.resumed(7)
     clock.now += 10
     one = meter.numbers()
-    assert one == {"s3_bytes": 50_000_000, "peer_bytes": 0, "resumed_bytes": 7, "seconds": 10.0, "mb_per_s": 5.0}
+    assert one == {
+        "s3_bytes": 50_000_000,
+        "peer_bytes": 0,
+        "disk_bytes": 0,
+        "resumed_bytes": 7,
+        "seconds": 10.0,
+        "mb_per_s": 5.0,
+    }
     other = {"s3_bytes": 0, "peer_bytes": 50_000_000, "resumed_bytes": 50_000_000, "seconds": 10.0, "mb_per_s": 5.0}
     assert progress.moved_numbers(one, other) == {
         "s3_bytes": 50_000_000,
         "peer_bytes": 50_000_000,
+        "disk_bytes": 0,
         "resumed_bytes": 7,
         "seconds": 20.0,
         "mb_per_s": 5.0,

@@ -46,7 +46,7 @@ def planned(store, revision=""):
     return manifest.make("tiny", revision, files)
 
 
-def request(store, root, tp=0, wanted=None, sources=None, **more):
+def request(store, root, wanted=None, sources=None, **more):
     wanted = wanted or planned(store)
     options = {
         "plan": wanted.to_dict(),
@@ -54,7 +54,6 @@ def request(store, root, tp=0, wanted=None, sources=None, **more):
         "phase": "stage",
         "node": "spark1",
         "disk_ceiling_percent": 100,
-        "tensor_parallel": tp,
         "workers": 3,
         "stall_timeout_s": 5,
         "connect_timeout_s": 5,
@@ -96,7 +95,7 @@ def test_a_fresh_node_gets_the_whole_revision(store, tmp_path):
     assert contents(layout.revision(revision)) == BODIES
     written = receipt(layout, revision)
     assert [entry["path"] for entry in written["files"]] == sorted(BODIES)
-    assert written["derived"] == {} and written["created"].endswith("Z")
+    assert "derived" not in written and written["created"].endswith("Z")
     assert "signature" not in layout.receipt(revision).read_text()
     assert [path.name for path in layout.stagings.iterdir()] == [".lock"]
     assert not changes(store, tmp_path)
@@ -106,35 +105,6 @@ def test_objects_in_directories_keep_them(store, tmp_path):
     store.objects["sub/deep/file"] = b"x"
     layout, revision = staged(store, tmp_path)
     assert (layout.revision(revision) / "sub/deep/file").read_bytes() == b"x"
-
-
-def test_config_json_is_derived_and_its_original_kept(store, tmp_path):
-    layout, revision = staged(store, tmp_path, tp=3)
-    config = json.loads((layout.revision(revision) / "config.json").read_text())
-    assert config["text_config"]["num_attention_heads"] == 72
-    written = receipt(layout, revision)
-    assert written["derived"]["config.json"]["rule"] == "tp3"
-    assert written["originals"]["config.json"].encode() == CONFIG
-    assert not changes(store, tmp_path, tp=3)
-
-
-def test_another_number_of_ranks_derives_again_without_a_transfer(store, tmp_path):
-    layout, revision = staged(store, tmp_path, tp=3)
-    count = len(store.seen)
-    staged(store, tmp_path, tp=5)
-    assert json.loads((layout.revision(revision) / "config.json").read_text())["text_config"]["o_groups"] == 10
-    staged(store, tmp_path, tp=0)
-    assert contents(layout.revision(revision)) == BODIES
-    assert receipt(layout, revision)["derived"] == {}
-    assert len(store.seen) == count
-    assert not changes(store, tmp_path)
-
-
-def test_a_config_that_cannot_be_derived_fails_before_the_large_files(store, tmp_path):
-    store.objects["config.json"] = b'{"model_type": "llama"}'
-    with pytest.raises(HostError, match=r"cannot derive config\.json of tiny for tensor_parallel 3"):
-        staged(store, tmp_path, tp=3)
-    assert [path for path, _headers in store.seen] == ["config.json"]
 
 
 def test_failures_are_reported_together_and_finished_files_kept(store, tmp_path):
@@ -184,28 +154,18 @@ def test_a_revision_that_nobody_verified_is_refused(store, tmp_path):
 
 
 def test_wrong_files_of_a_staged_revision_are_swapped_in_one_by_one(store, tmp_path):
-    layout, revision = staged(store, tmp_path, tp=3)
+    layout, revision = staged(store, tmp_path)
     before = receipt(layout, revision)
     (layout.revision(revision) / "shard2").write_bytes(b"damaged")
     (layout.revision(revision) / "empty").unlink()
     store.seen.clear()
-    staged(store, tmp_path, tp=3)
+    staged(store, tmp_path)
     assert [path for path, _headers in store.seen] == ["shard2"]
     found = contents(layout.revision(revision))
     assert found["shard2"] == BODIES["shard2"] and found["empty"] == b""
     # Unchanged to the nanosecond: a crash in the middle of the swap leaves a receipt that holds.
     assert receipt(layout, revision) == before
     assert [path.name for path in layout.stagings.iterdir()] == [".lock"]
-
-
-def test_a_damaged_derived_config_is_made_again(store, tmp_path):
-    layout, revision = staged(store, tmp_path, tp=3)
-    path = layout.revision(revision) / "config.json"
-    good = path.read_bytes()
-    path.write_text("{}")
-    staged(store, tmp_path, tp=3)
-    assert path.read_bytes() == good
-    assert not changes(store, tmp_path, tp=3)
 
 
 def test_a_revision_directory_that_was_deleted_comes_back(store, tmp_path):
@@ -218,16 +178,16 @@ def test_a_revision_directory_that_was_deleted_comes_back(store, tmp_path):
 
 
 def test_equal_files_of_another_revision_become_links(store, tmp_path):
-    layout, first = staged(store, tmp_path, tp=3)
+    layout, first = staged(store, tmp_path)
     store.objects["shard2"] = RANDOM.randbytes(50_000)
     store.seen.clear()
-    _layout, second = staged(store, tmp_path, tp=3)
+    _layout, second = staged(store, tmp_path)
     assert sorted(path for path, _headers in store.seen) == ["config.json", "shard2"]
     shared = [(layout.revision(revision) / "shard1").stat().st_ino for revision in (first, second)]
     assert shared[0] == shared[1]
     configs = [(layout.revision(revision) / "config.json").stat().st_ino for revision in (first, second)]
     assert configs[0] != configs[1]
-    assert not changes(store, tmp_path, tp=3)
+    assert not changes(store, tmp_path)
 
 
 def test_a_named_revision_never_changes(store, tmp_path):

@@ -9,7 +9,6 @@ from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma import (
     Gid,
     Port,
     checks,
-    cma_check,
     gid_index,
     memlock_check,
     ports_from,
@@ -132,15 +131,6 @@ def test_an_absent_device_speaks_of_the_cable():
     (check,) = checks("spark1", [PORT], {}, 200)
     assert "cable" in check.cure
     assert "dgx-spark-mlnx-hotplug" in check.cure
-
-
-@pytest.mark.parametrize(
-    ("total", "free", "ok"),
-    [(131072, 100000, True), (0, 0, True), (0, 943718, False), (None, None, None), (0, None, None)],
-)
-def test_cma(total, free, ok):
-    check = cma_check("spark1", total, free)
-    assert (check.ok if check else None) == ok
 
 
 LIMITS = "# x\n* soft memlock unlimited\n* hard memlock unlimited\nroot soft memlock unlimited\nroot hard memlock unlimited\n"

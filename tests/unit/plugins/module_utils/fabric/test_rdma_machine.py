@@ -49,18 +49,20 @@ def test_unloadable(monkeypatch):
 def test_apply(tmp_path, monkeypatch):
     ran = modprobe(monkeypatch)
     planned = decide(WANTED, str(tmp_path), rdma_machine.current_files(tmp_path, WANTED), ["rdma_ucm"])
-    rdma_machine.apply(planned)
+    rdma_machine.apply(planned, tmp_path / "record.json")
     assert ran == [["modprobe", "rdma_ucm"]]
     assert not decide(WANTED, str(tmp_path), rdma_machine.current_files(tmp_path, WANTED), []).plan.changed
     gone = Wanted((), "", "")
-    rdma_machine.apply(decide(gone, str(tmp_path), rdma_machine.current_files(tmp_path, gone), []))
-    assert [path for path in tmp_path.rglob("*") if path.is_file()] == []
+    rdma_machine.apply(
+        decide(gone, str(tmp_path), rdma_machine.current_files(tmp_path, gone), []), tmp_path / "record.json"
+    )
+    assert [path.name for path in tmp_path.rglob("*") if path.is_file()] == ["record.json"]
 
 
-def test_every_module_is_tried(monkeypatch):
+def test_every_module_is_tried(tmp_path, monkeypatch):
     ran = modprobe(monkeypatch, broken=["a", "b"])
     with pytest.raises(HostError, match=r"the files are written.*Module a not found.*Module b not found"):
-        rdma_machine.apply(RdmaPlan(modules=("a", "b", "c")))
+        rdma_machine.apply(RdmaPlan(modules=("a", "b", "c")), tmp_path / "record.json")
     assert [argv[-1] for argv in ran] == ["a", "b", "c"]
 
 

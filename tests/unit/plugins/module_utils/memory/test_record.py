@@ -11,6 +11,10 @@ from ansible_collections.gb10.ring.plugins.module_utils.plan import Change
 
 PLANNED = MemoryPlan(
     settings=(Change("vm.swappiness", "60", "10"),),
+    files=(
+        Change("/etc/sysctl.d/90-gb10-ring.conf", "", "# Managed by gb10.ring\n"),
+        Change("/etc/tmpfiles.d/90-gb10-ring.conf", "mine\n", "# Managed by gb10.ring\n"),
+    ),
     mask=(
         UnitFile("a.swap", "/etc/systemd/system/a.swap", "[Swap]\n", own=True),
         UnitFile("b.swap", "/usr/lib/systemd/system/b.swap", "[Swap]\n", own=False),
@@ -23,6 +27,7 @@ PLANNED = MemoryPlan(
 def test_everything_replaced_is_recorded():
     assert json.loads(merged("", PLANNED)) == {
         "sysctls": {"vm.swappiness": "60"},
+        "files": {"/etc/sysctl.d/90-gb10-ring.conf": None, "/etc/tmpfiles.d/90-gb10-ring.conf": "mine\n"},
         "units": {"a.swap": "/etc/systemd/system/a.swap.gb10-ring", "b.swap": None},
         "fstab": ["/swap.img none swap sw 0 0"],
         "swaps": ["/swap.img"],

@@ -4,7 +4,13 @@ from dataclasses import replace
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.memory.settings import Places, State, Wanted, checks, decide
+from ansible_collections.gb10.ring.plugins.module_utils.memory.settings import (
+    Places,
+    State,
+    Wanted,
+    decide,
+)
+from ansible_collections.gb10.ring.plugins.module_utils.memory.settings_checks import checks
 from ansible_collections.gb10.ring.plugins.module_utils.memory.swap import Swap, UnitFile
 from ansible_collections.gb10.ring.plugins.module_utils.memory.sysctl import ConfigFile, render
 
@@ -15,7 +21,6 @@ SWAP = Swap("/swap.img", "file", 16777212, 2048)
 
 FRESH = State(
     values={"vm.overcommit_memory": "0", "vm.swappiness": "60"},
-    persisted="",
     swaps=(SWAP,),
     available_kib=100_000_000,
     fstab="UUID=aa / ext4 defaults 0 1\n/swap.img none swap sw 0 0\n",
@@ -23,7 +28,7 @@ FRESH = State(
 )
 DONE = State(
     values=dict(WANTED.sysctls),
-    persisted=FILE,
+    files={PLACES.sysctl_file: FILE},
     available_kib=100_000_000,
     fstab="UUID=aa / ext4 defaults 0 1\n# gb10.ring: /swap.img none swap sw 0 0\n",
     units=FRESH.units,
@@ -55,11 +60,11 @@ def test_a_finished_machine_needs_nothing():
         (replace(DONE, swaps=(SWAP,)), WANTED, ["/proc/swaps"]),
         (replace(DONE, fstab=FRESH.fstab), WANTED, ["/etc/fstab"]),
         (replace(DONE, masked=()), WANTED, ["/etc/systemd/system/dev-zram0.swap"]),
-        (replace(DONE, persisted=""), WANTED, ["/etc/sysctl.d/90-gb10-ring.conf"]),
+        (replace(DONE, files={}), WANTED, ["/etc/sysctl.d/90-gb10-ring.conf"]),
         (DONE, Wanted({}), ["/etc/sysctl.d/90-gb10-ring.conf"]),
         (replace(DONE, values={**DONE.values, "vm.swappiness": "0"}), WANTED, ["vm.swappiness"]),
         (FRESH, Wanted(WANTED.sysctls, swap_off=False), ["vm.swappiness", "/etc/sysctl.d/90-gb10-ring.conf"]),
-        (replace(DONE, persisted="", values={}), Wanted({}, swap_off=False), []),
+        (replace(DONE, files={}, values={}), Wanted({}, swap_off=False), []),
     ],
 )
 def test_only_what_differs_changes(state, wanted, what):
@@ -67,9 +72,8 @@ def test_only_what_differs_changes(state, wanted, what):
 
 
 def test_dropping_every_setting_removes_the_file():
-    change = decide(DONE, Wanted({}), PLACES).sysctl_file
-    assert change is not None
-    assert change.after == ""
+    (change,) = decide(DONE, Wanted({}), PLACES).files
+    assert (change.what, change.after) == (PLACES.sysctl_file, "")
 
 
 @pytest.mark.parametrize(
@@ -114,7 +118,7 @@ def test_swap_that_is_not_managed_is_never_refused():
             Wanted({"vm.swappiness": "10"}),
             {"memory.sysctl": "error", "memory.persisted": "error"},
         ),
-        (replace(FRESH, persisted=FILE, values=WANTED.sysctls), replace(WANTED, swap_off=False), {}),
+        (replace(FRESH, files={PLACES.sysctl_file: FILE}, values=WANTED.sysctls), replace(WANTED, swap_off=False), {}),
         (
             replace(DONE, config_files=(ConfigFile("/etc/sysctl.d/99-x.conf", 0, "\nvm.swappiness = 60\n"),)),
             WANTED,

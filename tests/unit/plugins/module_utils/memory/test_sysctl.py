@@ -9,9 +9,11 @@ from ansible_collections.gb10.ring.plugins.module_utils.memory.sysctl import (
     canonical,
     first_line,
     foreign,
+    overlay,
     read_order,
     relative_path,
     render,
+    selected,
     wanted_settings,
 )
 
@@ -56,7 +58,6 @@ def test_wanted_settings(given, wanted):
         {"vm.swap piness": 1},
         {"": 1},
         {"vm.swappiness": True},
-        {"vm.swappiness": None},
         {"vm.swappiness": [10]},
         {"vm.swappiness": " "},
     ],
@@ -155,3 +156,31 @@ def test_foreign(files, found):
 def test_foreign_names_file_line_and_value():
     entry = Foreign("/etc/sysctl.d/99-a.conf", 3, "vm.swappiness", "60")
     assert entry.text() == "/etc/sysctl.d/99-a.conf:3: vm.swappiness = 60"
+
+
+@pytest.mark.parametrize(
+    ("given", "merged"),
+    [
+        ({}, {"vm.swappiness": "10", "vm.overcommit_memory": "0"}),
+        ({"vm.swappiness": 60}, {"vm.swappiness": "60", "vm.overcommit_memory": "0"}),
+        ({"vm.swappiness": None}, {"vm.overcommit_memory": "0"}),
+        ({"vm/swappiness": None, "vm.dirty_ratio": 5}, {"vm.overcommit_memory": "0", "vm.dirty_ratio": "5"}),
+    ],
+)
+def test_a_users_settings_lie_over_the_profiles(given, merged):
+    wanted, problems = wanted_settings(given)
+    assert problems == []
+    assert overlay({"vm.swappiness": "10", "vm.overcommit_memory": "0"}, given, wanted) == merged
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("always [madvise] never\n", "madvise"),
+        ("never\n", "never"),
+        ("10\n0\n", "10"),
+        ("4096\t131072\n", "4096 131072"),
+    ],
+)
+def test_the_marked_choice_of_a_file_is_its_value(text, value):
+    assert selected(text) == value

@@ -1,0 +1,74 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+name: engram_tiles
+short_description: Whether the Engram rows of all nodes together are every row once
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - >-
+    Puts together what M(gb10.ring.engram_info) registered in the variable O(name) of every host in O(hosts): the ranges of all ranks have to
+    tile each table exactly, by one rule, for one number of ranks and one revision.
+positional: hosts, name, node
+options:
+  _input:
+    description: The C(hostvars) mapping.
+    type: dict
+    required: true
+  hosts:
+    description: Inventory names, for example C(ansible_play_hosts_all). The first one carries the check.
+    type: list
+    elements: str
+    required: true
+  name:
+    description: Name of the registered variable.
+    type: str
+    default: checkpoint_engram_info
+  node:
+    description: Keep only the checks of this node. All nodes' by default.
+    type: str
+"""
+
+EXAMPLES = r"""
+- name: Refuse rows that nobody holds
+  gb10.ring.report:
+    title: engram
+    checks: "{{ hostvars | gb10.ring.engram_tiles(ansible_play_hosts_all) }}"
+  run_once: true
+"""
+
+RETURN = r"""
+_value:
+  description:
+    - Checks, each a dictionary with C(id), C(node), C(ok), C(severity), C(found), C(expected) and C(cure).
+    - Those that M(gb10.ring.engram_info) returned, and C(checkpoint.engram_tiles).
+  type: list
+  elements: dict
+"""
+
+from ansible.errors import AnsibleFilterError
+
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_info import tiles_check
+
+
+def engram_tiles(hostvars, hosts, name="checkpoint_engram_info", node=None):
+    """The checks as dictionaries."""
+    results = {host: hostvars[host].get(name) or {} for host in hosts}
+    try:
+        together = tiles_check({host: found.get("engram") for host, found in results.items()}, hosts[0])
+    except (KeyError, TypeError, ValueError, IndexError) as error:
+        raise AnsibleFilterError(f"engram_tiles of {name}: {type(error).__name__}: {error}") from error
+    checks = [check for found in results.values() for check in found.get("checks", [])] + [together.to_dict()]
+    return [check for check in checks if node in (None, check["node"])]
+
+
+class FilterModule:
+    """Name to function, as Ansible asks for it."""
+
+    def filters(self):
+        return {"engram_tiles": engram_tiles}

@@ -1,0 +1,270 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""What has to happen so that a node holds its Engram rows, file by file. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from ..plan import Change, Plan
+from ..report.checks import Check
+from . import spans, units
+from .budget import Budget, Reclaimable, budget_check
+from .manifest import PARTIAL, File
+from .receipt import Stat
+from .row_plan import RowPlan, Target
+from .row_state import NAME, RowState, Work, allocation_problem, differs, stale, work
+from .row_survey import RowSurvey, Slices
+
+#: Algorithm of the checksums of rows. Nodes always have awscrt when they fetch some.
+CHECK = "crc64nvme"
+#: keep: as wanted. move: the file there gets other rows. copy: the rows that it has are taken over into a new file, since somebody else has
+#: it too (a process, or another revision). link: another revision has the same slice. resume: go on with a partial file. new: begin.
+Way = Literal["keep", "move", "copy", "link", "resume", "new"]
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """One file. before: where its rows are that stay, for move, copy and link."""
+
+    target: Target
+    file: File
+    work: Work
+    way: Way
+    before: Slices | None = None
+
+
+@dataclass(frozen=True)
+class RowStaging:
+    """index: the index to copy beside the slices, where it is not there. record: why engram-local.json is written anew, empty when it stays."""
+
+    plan: RowPlan
+    revision: str
+    steps: tuple[RowStep, ...]
+    index: File | None = None
+    record: str = ""
+    stale: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+    @property
+    def moves(self) -> bool:
+        """Whether rows change, or files: then engram-local.json may not say anything meanwhile."""
+        return any(step.way != "keep" for step in self.steps) or self.index is not None
+
+    @property
+    def changed(self) -> bool:
+        return self.moves or bool(self.record) or bool(self.stale)
+
+    @property
+    def fetch_bytes(self) -> int:
+        """Bytes that have to come from elsewhere, less those of an earlier run that did not end."""
+        index = self.index.size if self.index else 0
+        return index + sum(spans.total(step.work.fetch) for step in self.steps if step.way not in ("keep", "link"))
+
+
+def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowSurvey) -> RowStaging:
+    """files: as planned, by path."""
+    if plan.placement == "full":
+        return RowStaging(plan, revision, ())
+    steps = tuple(_step(target, files[target.path], survey, plan) for target in plan.targets)
+    state = survey.here.state
+    record = differs(plan, state, revision) or ("its files change" if any(step.way != "keep" for step in steps) else "")
+    problems = [survey.problem, *_foreign(plan, survey)]
+    return RowStaging(
+        plan,
+        revision,
+        steps,
+        _index(plan, files, survey),
+        record,
+        stale(plan, state),
+        tuple(problem for problem in problems if problem),
+    )
+
+
+def _foreign(plan: RowPlan, survey: RowSurvey) -> list[str]:
+    """Files in a directory that somebody named, under the names of slices, that are none of ours: they may be somebody's only copy."""
+    if plan.placement != "directory" or survey.problem:
+        return []
+    state = survey.here.state
+    ours = {*survey.begun, *(file.path for file in (state.files if state else ()))}
+    found = [target.path for target in plan.targets if target.path in survey.here.found and target.path not in ours]
+    if not found:
+        return []
+    return [
+        f"{', '.join(found)} in {survey.here.directory} were not brought by gb10.ring and would be replaced; name another directory "
+        "(checkpoint_engram_directory), or move them away. Whole shards are used from checkpoint_engram_whole_directories"
+    ]
+
+
+def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File | None:
+    """A copy of the index is told by its size and by engram-local.json, which names the revision that it belongs to."""
+    if not plan.index_path:
+        return None
+    file, stat, state = files[plan.index_path], survey.here.found.get(plan.index_path), survey.here.state
+    same = stat is not None and state is not None and stat.size == file.size
+    return None if same and state and state.digests.get(plan.index_path) == file.digest else file
+
+
+def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowStep:
+    here = _work(plan, target, file, survey.here, survey.block)
+    if not here.changed:
+        return RowStep(target, file, here, "keep", survey.here)
+    stat = survey.here.found.get(target.path)
+    if not here.fresh:
+        shared = stat is None or stat.links > 1 or target.path in survey.busy
+        return RowStep(target, file, here, "copy" if shared else "move", survey.here)
+    if _resumable(target, file, survey):
+        return RowStep(target, file, here, "resume")
+    for other in survey.others:
+        there = _work(plan, target, file, other, survey.block)
+        if not there.changed:
+            return RowStep(target, file, there, "link", other)
+        if not there.fresh:
+            return RowStep(target, file, replace(there, punch=()), "copy", other)
+    return RowStep(target, file, here, "new")
+
+
+def _work(plan: RowPlan, target: Target, file: File, slices: Slices, block: int) -> Work:
+    (found,) = work(replace(plan, targets=(target,)), slices.state, slices.found, {target.path: file.digest})
+    stat = slices.found.get(target.path)
+    if found.changed or stat is None:
+        return found
+    problem = allocation_problem(target, stat.allocated, block)
+    return Work(target.path, target.size, fetch=target.spans, fresh=True, why=problem) if problem else found
+
+
+def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:
+    """Whether an earlier run, which has removed engram-local.json by then, left rows of this object."""
+    begun, found = survey.begun.get(target.path), survey.here.found
+    if begun is None or not begun.fits(file, CHECK):
+        return False
+    if target.path + PARTIAL in found:
+        return True
+    # It ended before its first rename, or after its last.
+    stat = found.get(target.path)
+    return stat is not None and survey.here.state is None and stat.links == 1 and target.path not in survey.busy
+
+
+# --- room -------------------------------------------------------------------------------------------------------------
+
+
+def bytes_needed(staging: RowStaging, survey: RowSurvey) -> int:
+    """What the disk has to give. A file that is moved or that nobody can use any more gives its own blocks back first."""
+    needed = staging.index.size if staging.index else 0
+    for step in staging.steps:
+        if step.way in ("keep", "link"):
+            continue
+        whole = step.target.allocated(survey.block)
+        there = [survey.here.found.get(step.target.path + PARTIAL)]
+        if step.way in ("move", "resume") or dropped(step, survey):
+            there.append(survey.here.found.get(step.target.path))
+        needed += max(0, whole - sum(stat.allocated for stat in there if stat))
+    return needed
+
+
+def dropped(step: RowStep, survey: RowSurvey) -> bool:
+    """Whether the file in the place of a new one is a slice of ours that holds nothing of use."""
+    state, stat = survey.here.state, survey.here.found.get(step.target.path)
+    ours = state is not None and any(file.path == step.target.path for file in state.files)
+    return step.way in ("new", "link") and ours and stat is not None and stat.allocated < stat.size
+
+
+def budget_of(staging: RowStaging, survey: RowSurvey, ceiling_percent: int) -> Budget:
+    return Budget(survey.disk, bytes_needed(staging, survey), 0, Reclaimable(), ceiling_percent)
+
+
+def room_check(found: Budget, node: str) -> Check:
+    return replace(budget_check(found, node), id="checkpoint.engram_budget")
+
+
+# --- what the user sees -----------------------------------------------------------------------------------------------
+
+
+def plan_of(staging: RowStaging, survey: RowSurvey) -> Plan:
+    """One change a file, and one for what is said of them."""
+    if not staging.changed:
+        return Plan()
+    directory = survey.here.directory
+    changes = [
+        Change(str(directory / step.target.path), _before(step, survey), _after(step), _why(step))
+        for step in staging.steps
+        if step.way != "keep"
+    ]
+    if staging.index:
+        path = str(directory / staging.index.path)
+        changes.append(Change(path, "", f"{staging.index.size} bytes {staging.index.digest}\n", "the whole index"))
+    changes += [
+        Change(str(directory / path), "a slice\n", "", "not of this checkpoint's tables") for path in staging.stale
+    ]
+    if staging.record:
+        before = _said(survey.here.state)
+        changes.append(Change(str(directory / NAME), before, _wanted(staging), staging.record))
+    return Plan(tuple(changes))
+
+
+def _before(step: RowStep, survey: RowSurvey) -> str:
+    stat: Stat | None = survey.here.found.get(step.target.path)
+    if stat is None:
+        return ""
+    state = survey.here.state
+    held = next((file for file in state.files if file.path == step.target.path), None) if state else None
+    return _lines(held.spans) if held else f"{stat.size} bytes, {stat.allocated} allocated\n"
+
+
+def _after(step: RowStep) -> str:
+    return _lines(step.target.spans)
+
+
+def _lines(found: tuple[spans.Span, ...]) -> str:
+    return "".join(f"bytes {low}-{high - 1}\n" for low, high in found)
+
+
+def _why(step: RowStep) -> str:
+    fetched, kept = spans.total(step.work.fetch), spans.total(step.work.keep)
+    if step.way == "link" and step.before:
+        return f"link to {step.before.directory / step.target.path}"
+    parts = [f"{units.human(fetched)} to fetch"] if fetched else []
+    parts += [f"{units.human(kept)} stay"] if kept else []
+    parts += [f"{units.human(spans.total(step.work.punch))} given back"] if step.work.punch else []
+    return ", ".join([*([step.work.why] if step.work.why else []), *parts])
+
+
+def _said(state: RowState | None) -> str:
+    if state is None:
+        return ""
+    return _record(state.rule, state.tp_size, state.rank, state.revision, state.layers)
+
+
+def _wanted(staging: RowStaging) -> str:
+    plan = staging.plan
+    return _record(plan.rule, plan.tp, plan.rank, staging.revision, plan.layers)
+
+
+def _record(rule: str, tp: int, rank: int, revision: str, layers: Mapping[str, tuple[int, int]]) -> str:
+    rows = "".join(f"layer {layer}: rows [{low}, {high})\n" for layer, (low, high) in layers.items())
+    return f"rule {rule}, rank {rank} of {tp}, revision {revision}\n{rows}"
+
+
+def summary(staging: RowStaging) -> dict[str, Any]:
+    """Files and bytes by what happens to them."""
+    moving = [step for step in staging.steps if step.way != "keep"]
+    return {
+        "fetch": {"files": len(moving) + bool(staging.index), "bytes": staging.fetch_bytes},
+        "keep_bytes": sum(spans.total(step.work.keep) for step in staging.steps),
+        "punch_bytes": sum(spans.total(step.work.punch) for step in moving if step.way == "move"),
+        "link": sum(step.way == "link" for step in staging.steps),
+    }
+
+
+def environment(plan: RowPlan, directory: Path, model: Path) -> dict[str, str]:
+    """What an engine has to be told to read these rows: vLLM with the DSV41 patches, or SGLang with the Spark overlay."""
+    sliced = plan.placement != "full"
+    if plan.rule == "vllm":
+        return {"DSV41_ENGRAM_DISK": "1", **({"DSV41_ENGRAM_DIR": str(directory)} if sliced else {})}
+    told = {"SPARK_ENGRAM_DIR": str(directory if sliced else model)}
+    rows = ",".join(f"{layer}:{low}:{high}" for layer, (low, high) in plan.layers.items())
+    return {**told, "SPARK_ENGRAM_ROWS": rows}

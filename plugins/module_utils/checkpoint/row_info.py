@@ -1,0 +1,182 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The checks on the Engram rows of a node, and of all nodes together, from what was seen. Values in, values out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ..report.checks import Check
+from . import spans, units
+from .objects import INDEX
+from .receipt import Stat
+from .row_layout import rows_string, tiling_problems
+from .row_plan import Placement
+from .row_state import NAME, Held, RowState
+
+_CURE = "run the playbook that stages the checkpoint (site.yml or restage.yml): only rows that are missing or wrong are fetched"
+_SLACK = 1 << 20
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What the node should hold. layers: the rank's rows of each table, by layer. tables: rows of each whole table."""
+
+    node: str
+    revision: str
+    placement: Placement
+    rule: str
+    tp: int
+    rank: int
+    layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    tables: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Seen:
+    """directory: where the engine reads rows. found: files there by path. damaged: what was read again and is not as recorded.
+
+    problem: why nothing can be said. unused: a directory of slices that no engine is told of, and the bytes that it takes.
+    """
+
+    directory: Path
+    state: RowState | None = None
+    found: Mapping[str, Stat] = field(default_factory=dict)
+    block: int = 4096
+    damaged: Mapping[str, str] = field(default_factory=dict)
+    read_again: bool = False
+    problem: str = ""
+    sparse: Sequence[str] = ()
+    unused: tuple[str, int] | None = None
+
+
+def checks(wanted: Wanted, seen: Seen) -> list[Check]:
+    """checkpoint.engram, and checkpoint.engram_unused where there is something to say."""
+    found = [_rows(wanted, seen)]
+    if seen.unused:
+        path, size = seen.unused
+        found.append(
+            Check(
+                id="checkpoint.engram_unused",
+                node=wanted.node,
+                ok=False,
+                found=f"{path} holds {units.human(size)} of slices, and the placement is {wanted.placement}",
+                expected="no slices that no engine reads",
+                cure=f"delete {path}",
+                severity="warning",
+            )
+        )
+    return found
+
+
+def _rows(wanted: Wanted, seen: Seen) -> Check:
+    problems = [seen.problem] if seen.problem else _problems(wanted, seen)
+    rows = rows_string(wanted.layers)
+    how = "digests read again" if seen.read_again else "as they were verified"
+    there = "whole shards" if wanted.placement == "full" else f"slices of {units.human(allocated(seen))}, {how}"
+    return Check(
+        id="checkpoint.engram",
+        node=wanted.node,
+        ok=not problems,
+        found="; ".join(problems) or f"rows {rows} by rule {wanted.rule}, {there}",
+        expected=f"rows {rows} for rank {wanted.rank} of {wanted.tp} by rule {wanted.rule} in {seen.directory}",
+        cure=_CURE,
+    )
+
+
+def _problems(wanted: Wanted, seen: Seen) -> list[str]:
+    if wanted.placement == "full":
+        return [f"{path} has holes, and the placement is full: rows in them read as zeros" for path in seen.sparse]
+    state = seen.state
+    if state is None:
+        return [f"there is no {NAME} in {seen.directory}"]
+    pairs = {
+        "rule": (state.rule, wanted.rule),
+        "tp_size": (state.tp_size, wanted.tp),
+        "rank": (state.rank, wanted.rank),
+        "revision": (state.revision, wanted.revision),
+        "rows": (rows_string(state.layers), rows_string(wanted.layers)),
+    }
+    found = [f"{NAME} says {name} {has}, expected {want}" for name, (has, want) in pairs.items() if has != want]
+    found += [text for file in state.files for text in [_file_problem(file, seen)] if text]
+    if INDEX in state.digests and INDEX not in seen.found:
+        found.append(f"{INDEX} is missing")
+    return found + [f"{key}: {what}" for key, what in sorted(seen.damaged.items())]
+
+
+def _file_problem(file: Held, seen: Seen) -> str:
+    stat = seen.found.get(file.path)
+    if stat is None:
+        return f"{file.path} is missing"
+    if stat.size != file.size:
+        return f"{file.path} has {stat.size} bytes instead of {file.size}"
+    if stat.mtime_ns != file.mtime_ns:
+        return f"{file.path} was modified since it was verified"
+    expected = spans.blocks(file.spans, seen.block)
+    if stat.allocated < expected:
+        return f"{file.path} has {stat.allocated} bytes allocated, its rows take {expected}: some of them are holes"
+    if stat.allocated > expected + _SLACK:
+        return f"{file.path} has {stat.allocated} bytes allocated, its rows take {expected}"
+    return ""
+
+
+def allocated(seen: Seen) -> int:
+    names = {file.path for file in seen.state.files} if seen.state else set()
+    return sum(stat.allocated for path, stat in seen.found.items() if path in names)
+
+
+def state_of(wanted: Wanted, seen: Seen, sound: bool) -> dict[str, Any]:
+    """What there is, for the check over all nodes. verified_rows: 0 where something is wrong."""
+    state = seen.state
+    held = wanted.placement == "full" or state is None
+    layers = wanted.layers if held or state is None else state.layers
+    return {
+        "path": str(seen.directory),
+        "placement": wanted.placement,
+        "rule": wanted.rule if held or state is None else state.rule,
+        "tensor_parallel": wanted.tp if held or state is None else state.tp_size,
+        "rank": wanted.rank if held or state is None else state.rank,
+        "revision": wanted.revision if held or state is None else state.revision,
+        "ranges": {layer: list(rows) for layer, rows in layers.items()} if sound or not held else {},
+        "tables": dict(wanted.tables),
+        "allocated": allocated(seen),
+        "verified_rows": sum(high - low for low, high in layers.values()) if sound else 0,
+        "created": state.created if state else "",
+    }
+
+
+# --- all nodes together -----------------------------------------------------------------------------------------------
+
+
+def tiles_check(found: Mapping[str, Mapping[str, Any] | None], node: str) -> Check:
+    """Whether the rows of all nodes, together, are every row of every table once. found: state_of by node. node: carries the check."""
+    problems = [f"nothing is known of {name}" for name, state in found.items() if not state]
+    known = {name: state for name, state in found.items() if state}
+    for what in ("rule", "tensor_parallel", "revision"):
+        values = {str(state[what]) for state in known.values()}
+        if len(values) > 1:
+            said = ", ".join(f"{name} {state[what]}" for name, state in known.items())
+            problems.append(f"{what} differs: {said}")
+    tables: Mapping[str, Any] = next((state["tables"] for state in known.values() if state["tables"]), {})
+    ranges = [
+        {layer: (int(rows[0]), int(rows[1])) for layer, rows in state["ranges"].items()} for state in known.values()
+    ]
+    if not problems:
+        problems += tiling_problems(ranges, {layer: int(rows) for layer, rows in tables.items()})
+    whole = ", ".join(f"layer {layer} has {rows} rows" for layer, rows in tables.items())
+    return Check(
+        id="checkpoint.engram_tiles",
+        node=node,
+        ok=not problems,
+        found="; ".join(problems) or f"{units_of(len(known))} hold every row once ({whole})",
+        expected="each row of each Engram table on one node",
+        cure="stage the checkpoint on all nodes with the same checkpoint_engram_rule (site.yml --tags checkpoint), without --limit",
+    )
+
+
+def units_of(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"

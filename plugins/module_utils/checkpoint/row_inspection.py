@@ -1,0 +1,184 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at the Engram rows of a node for their checks: as recorded, or by reading every row again."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..host import HostError, read_text
+from ..report.checks import Check
+from . import engram, row_info, safetensors
+from .hashing import Cyclic
+from .layout import Layout
+from .manifest import ManifestError, name_problem
+from .objects import INDEX
+from .options import range_problems
+from .parts import Part
+from .piece import BUFFER
+from .rate import Bucket
+from .row_layout import shards
+from .row_place import RowPlace, place_of
+from .row_plan import RowPlanError
+from .row_state import RowState
+from .row_survey import block_of, read_state, stat_of
+from .runtime import Crc, load_crc64
+from .survey import current_revision
+from .weight_index import WeightIndexError, engram_places
+
+
+def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
+    """Checks and state. Raises ManifestError when an option cannot be, HostError when the disk cannot be read."""
+    problems = [name_problem(options["name"]), name_problem(options["revision"]) if options["revision"] else ""]
+    problems += range_problems(dict(options))
+    if any(problems):
+        raise ManifestError("; ".join(problem for problem in problems if problem))
+    layout = Layout(options["root"], options["name"])
+    revision = options["revision"] or current_revision(layout)
+    wanted = row_info.Wanted(
+        node=options["node"],
+        revision=revision,
+        placement=options["placement"],
+        rule=options["rule"],
+        tp=options["tensor_parallel"],
+        rank=options["rank"],
+    )
+    place = place_of(layout, revision or ".none", options["placement"], options["directory"] or "")
+    model = layout.revision(revision or ".none")
+    try:
+        wanted = _with_rows(wanted, model)
+        seen = _seen(wanted, place, model, options)
+    except (ManifestError, RowPlanError, WeightIndexError, engram.EngramError) as error:
+        seen = row_info.Seen(place.directory, problem=str(error))
+    found = row_info.checks(wanted, seen)
+    return found, row_info.state_of(wanted, seen, found[0].ok)
+
+
+def _with_rows(wanted: row_info.Wanted, model: Path) -> row_info.Wanted:
+    if not wanted.revision:
+        raise ManifestError("no revision is active, so there is no config.json that says which rows are wanted")
+    text = read_text(model / "config.json")
+    if text is None:
+        raise ManifestError(f"{model / 'config.json'} is missing")
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        raise ManifestError(f"{model / 'config.json'} is not JSON: {error}") from error
+    split = engram.ranges(config, wanted.tp, wanted.rule)
+    if not 0 <= wanted.rank < wanted.tp:
+        raise ManifestError(f"rank is {wanted.rank}, expected 0 to {wanted.tp - 1}")
+    parsed = engram.parse(config)
+    return replace(
+        wanted,
+        layers={layer: (low, high) for layer, (low, high) in split[wanted.rank].items()},
+        tables={str(layer): rows for layer, rows in zip(parsed.layers, parsed.rows, strict=True)},
+    )
+
+
+def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mapping[str, Any]) -> row_info.Seen:
+    unused = _unused(place, wanted)
+    if wanted.placement == "full":
+        return row_info.Seen(model, sparse=_sparse(model), unused=unused)
+    state, problem = read_state(place)
+    names = [*(file.path for file in state.files), INDEX] if state else []
+    stats = {name: stat_of(place.target(name)) for name in names}
+    again = options["verify"] == "full" and state is not None
+    return row_info.Seen(
+        directory=place.directory,
+        state=state,
+        found={name: stat for name, stat in stats.items() if stat},
+        block=block_of(place.directory),
+        damaged=_damaged(place, state, options) if again and state else {},
+        read_again=again,
+        problem=problem,
+        unused=unused,
+    )
+
+
+def _unused(place: RowPlace, wanted: row_info.Wanted) -> tuple[str, int] | None:
+    """The directory that slices lie in unless another one is named, when this placement does not use it."""
+    default = place_of(place.layout, wanted.revision, "directory")
+    if default.directory == place.directory and wanted.placement == "directory":
+        return None
+    state, _problem = read_state(default)
+    stats = [stat_of(default.target(file.path)) for file in state.files] if state else []
+    size = sum(stat.allocated for stat in stats if stat)
+    return (str(default.directory), size) if size else None
+
+
+def _sparse(model: Path) -> list[str]:
+    """Shards with tables that have holes."""
+    try:
+        index = (model / INDEX).read_bytes()
+        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+    except OSError as error:
+        raise ManifestError(f"cannot read {error.filename}: {error.strerror}") from error
+    stats = {name: stat_of(model / name) for name in shards(config, engram_places(index))}
+    return [name for name, stat in stats.items() if stat is not None and stat.allocated < stat.size]
+
+
+# --- reading again ----------------------------------------------------------------------------------------------------
+
+
+def _damaged(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:
+    """Every extent whose bytes are not those that were verified, by its name in engram-local.json."""
+    crc = load_crc64(options["python_path"])
+    if crc is None:
+        raise HostError(
+            f"awscrt cannot be imported from {options['python_path']}, which reading rows again needs; stage the checkpoint, "
+            "which brings it"
+        )
+    bucket, found = Bucket(options["rate_limit"]), {}
+    for file in state.files:
+        keys = {key: digest for key, digest in state.digests.items() if key.startswith(f"{file.path}:")}
+        try:
+            with place.target(file.path).open("rb") as handle:
+                places = _places(handle.fileno(), file.path, keys)
+                for key, part in places.items():
+                    digest = _digest(handle.fileno(), part, crc, bucket)
+                    if digest != keys[key]:
+                        found[key] = f"digest {digest} instead of {keys[key]}"
+        except (OSError, safetensors.HeaderError) as error:
+            found[file.path] = f"cannot be read again: {error}"
+    return found
+
+
+def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
+    """Where the extents lie, by the file's own header."""
+    size = os.fstat(descriptor).st_size
+    length = safetensors.header_size(os.pread(descriptor, safetensors.LENGTH_FIELD, 0), size, path)
+    tensors = safetensors.parse(os.pread(descriptor, length, 0), size, path).by_name()
+    found = {}
+    for key in keys:
+        name, _bracket, rows = key.removeprefix(f"{path}:").partition("[")
+        if name == "header":
+            found[key] = Part(0, length)
+        elif name in tensors and rows:
+            low, high = (int(number) for number in rows.rstrip("]").split(":"))
+            width = tensors[name].size // tensors[name].shape[0]
+            found[key] = Part(tensors[name].offset + low * width, (high - low) * width)
+        elif name in tensors:
+            found[key] = Part(tensors[name].offset, tensors[name].size)
+        else:
+            raise safetensors.HeaderError(f"{path}: no tensor {name}")
+    return found
+
+
+def _digest(descriptor: int, part: Part, crc: Crc, bucket: Bucket) -> str:
+    computed, view = Cyclic("crc64nvme", crc), memoryview(bytearray(BUFFER))
+    position = part.offset
+    while position < part.end:
+        count = os.preadv(descriptor, [view[: part.end - position]], position)
+        if not count:
+            break
+        computed.update(view[:count])
+        bucket.took(count)
+        os.posix_fadvise(descriptor, position, count, os.POSIX_FADV_DONTNEED)
+        position += count
+    return computed.digest()

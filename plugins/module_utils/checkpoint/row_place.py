@@ -1,0 +1,54 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Where a rank's Engram rows lie on a node. Only paths; nothing is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from .layout import Layout
+from .manifest import PARTIAL
+from .row_plan import Placement
+from .row_state import NAME
+
+#: Directory below that of the checkpoint that holds the slices of placement ``directory``, unless another one is named.
+SLICES = "engram"
+
+
+@dataclass(frozen=True)
+class RowPlace:
+    """directory: what holds the slices and engram-local.json."""
+
+    layout: Layout
+    directory: Path
+
+    @property
+    def record(self) -> Path:
+        return self.directory / NAME
+
+    @property
+    def journal(self) -> Path:
+        return self.layout.stagings / ".engram.journal"
+
+    @property
+    def lease(self) -> Path:
+        return self.layout.stagings / ".engram.lease"
+
+    @property
+    def progress(self) -> Path:
+        return self.layout.stagings / ".engram.progress"
+
+    def target(self, path: str) -> Path:
+        return self.directory / path
+
+    def partial(self, path: str) -> Path:
+        return self.directory / (path + PARTIAL)
+
+
+def place_of(layout: Layout, revision: str, placement: Placement, directory: str = "") -> RowPlace:
+    """With placement ``shard`` the slices are files of the revision itself."""
+    if placement == "shard":
+        return RowPlace(layout, layout.revision(revision))
+    return RowPlace(layout, Path(directory) if directory else layout.base / SLICES)

@@ -1,0 +1,176 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Looks at what a node holds of Engram rows, and of whole shards that rows can be taken from. Reads only."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ..host import read_text
+from . import journal
+from .decide import Disk
+from .journal import Begun
+from .manifest import PARTIAL, File
+from .receipt import Stat
+from .row_place import RowPlace, place_of
+from .row_state import RowState, RowStateError, parse
+from .survey import disk_of, receipts
+
+PROC = Path("/proc")
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A directory with slices: what its engram-local.json says, and what lies there by path."""
+
+    directory: Path
+    state: RowState | None = None
+    found: Mapping[str, Stat] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class RowSurvey:
+    """here: the place of the wanted slices. others: those of other revisions. begun: files that an earlier run did not finish.
+
+    wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open.
+    """
+
+    disk: Disk
+    block: int
+    here: Slices
+    others: tuple[Slices, ...] = ()
+    begun: Mapping[str, Begun] = field(default_factory=dict)
+    wholes: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
+    busy: frozenset[str] = frozenset()
+    problem: str = ""
+
+
+def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str] = ()) -> RowSurvey:
+    """files: the shards, and the index where that is wanted, as planned. whole_directories: where else whole shards may lie."""
+    paths = [file.path for file in files]
+    problem, state = "", None
+    try:
+        state = _state(place)
+    except RowStateError as error:
+        problem = str(error)
+    here = Slices(place.directory, state, _found(place.directory, paths))
+    layout = place.layout
+    others = (_slices(place_of(layout, other.revision, "shard"), paths) for other in receipts(layout))
+    record = journal.parse(read_text(place.journal) or "", journal.boot_id())
+    return RowSurvey(
+        disk=disk_of(place.directory),
+        block=block_of(place.directory),
+        here=here,
+        others=tuple(slices for slices in others if slices.state and slices.directory != place.directory),
+        begun=record.begun,
+        wholes=_wholes(place, files, whole_directories),
+        busy=_busy(here.found),
+        problem=problem,
+    )
+
+
+def _state(place: RowPlace) -> RowState | None:
+    text = read_text(place.record)
+    return None if text is None else parse(text, str(place.record))
+
+
+def read_state(place: RowPlace) -> tuple[RowState | None, str]:
+    """What engram-local.json says, and why it cannot be used."""
+    try:
+        return _state(place), ""
+    except RowStateError as error:
+        return None, str(error)
+
+
+def _slices(place: RowPlace, paths: Iterable[str]) -> Slices:
+    state, _problem = read_state(place)
+    return Slices(place.directory, state, _found(place.directory, paths) if state else {})
+
+
+def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:
+    """What lies there of these files and of their partial ones."""
+    stats = {name: stat_of(directory / name) for path in paths for name in (path, path + PARTIAL)}
+    return {name: stat for name, stat in stats.items() if stat is not None}
+
+
+def stat_of(path: Path) -> Stat | None:
+    try:
+        stat = path.lstat()
+    except OSError:
+        return None
+    return Stat(stat.st_size, stat.st_mtime_ns, stat.st_nlink, stat.st_blocks * 512, stat.st_ino, stat.st_dev)
+
+
+def block_of(path: Path) -> int:
+    """Block size of the file system that will hold this path."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return os.statvfs(path).f_frsize
+
+
+# --- whole shards -----------------------------------------------------------------------------------------------------
+
+
+def _wholes(place: RowPlace, files: Iterable[File], directories: Iterable[str]) -> dict[str, tuple[Path, ...]]:
+    """Files that hold a shard whole: first those that a receipt vouches for, then those that only look like it."""
+    wanted = {file.path: file for file in files}
+    found: dict[str, list[Path]] = {path: [] for path in wanted}
+    for receipt in receipts(place.layout):
+        for entry in receipt.files:
+            path = place.layout.revision(receipt.revision) / entry.path
+            same = entry.path in wanted and entry.digest == wanted[entry.path].digest
+            if same and entry.matches(stat_of(path)):
+                found[entry.path].append(path)
+    for directory in [str(place.directory), *directories]:
+        for file in wanted.values():
+            path, stat = Path(directory) / file.path, stat_of(Path(directory) / file.path)
+            # With holes it would be a slice, whose holes read as zeros.
+            if stat and stat.size == file.size and stat.allocated >= file.size:
+                found[file.path].append(path)
+    return {path: tuple(dict.fromkeys(places)) for path, places in found.items() if places}
+
+
+# --- files that are in use --------------------------------------------------------------------------------------------
+
+
+def _busy(found: Mapping[str, Stat]) -> frozenset[str]:
+    keys = {(stat.device, stat.inode): path for path, stat in found.items() if not path.endswith(PARTIAL)}
+    return frozenset(keys[key] for key in _open_files(frozenset(keys))) if keys else frozenset()
+
+
+def _open_files(wanted: frozenset[tuple[int, int]]) -> set[tuple[int, int]]:
+    """Which of these files, by device and inode, another process has open or mapped. A process that ends meanwhile has none."""
+    found: set[tuple[int, int]] = set()
+    for process in PROC.iterdir():
+        if process.name.isdigit() and process.name != str(os.getpid()):
+            found |= wanted & (_descriptors(process) | _mappings(process))
+    return found
+
+
+def _descriptors(process: Path) -> set[tuple[int, int]]:
+    found = set()
+    with contextlib.suppress(OSError):
+        for descriptor in (process / "fd").iterdir():
+            with contextlib.suppress(OSError):
+                stat = descriptor.stat()
+                found.add((stat.st_dev, stat.st_ino))
+    return found
+
+
+def _mappings(process: Path) -> set[tuple[int, int]]:
+    found: set[tuple[int, int]] = set()
+    try:
+        lines = (process / "maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return found
+    for line in lines:
+        fields = line.split()
+        major, _colon, minor = fields[3].partition(":")
+        if fields[4] != "0":
+            found.add((os.makedev(int(major, 16), int(minor, 16)), int(fields[4])))
+    return found

@@ -1,0 +1,188 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Engram rows on the lab: each node holds its rows and nothing else, and only what it lacks leaves the store.
+
+Runs inside the controller namespace of a freshly booted lab. The tests build on each other's lab, in file order. The whole matrix of
+ranks, rules, layouts and placements is in tests/unit/plugins/modules/engram_rows, on loopback.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+import fault_proxy
+from engram_reader import WIDTHS, Tables, tile
+from fault_proxy import FaultProxy
+from site_run import CHECKOUT, NODES, on, play
+
+BASE = "/var/lib/gb10-ring/checkpoints"
+ROOT = f"{BASE}/DeepSeek-V4.1-Flash-EXL3-lab"
+SERVER, PORT = "198.18.0.254", 8446
+SOURCE = CHECKOUT / ".lab" / "checkpoint-1"
+STAGE = ("--tags", "checkpoint")
+SHARD = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "shard"}
+#: The reader, sent to a node: what its record says, a digest of the rows that it owns, and whether all else is a hole.
+SCRIPT = (
+    Path(__file__).with_name("engram_reader.py").read_text(encoding="utf-8")
+    + """
+import hashlib, sys
+tables = Tables(sys.argv[1])
+print(json.dumps({
+    "record": tables.record,
+    "rows": {f"{layer} {part}": hashlib.sha256(tables.owned_bytes(layer, part)).hexdigest()
+             for layer in tables.layers for part in WIDTHS},
+    "holes": all(tables.others_are_holes(layer, part) for layer in tables.layers for part in WIDTHS),
+}))
+"""
+)
+
+
+def proxy(faults=lambda _asked: None):
+    return FaultProxy(SERVER, PORT, f"{SERVER}:8333", faults)
+
+
+def stage(*tags, **variables):
+    given = {"checkpoint_endpoint_url": f"http://{SERVER}:{PORT}", **variables}
+    return play(*tags, "-e", json.dumps(given))
+
+
+def look(node, directory):
+    script = base64.b64encode(SCRIPT.encode()).decode()
+    return json.loads(on(node, f"echo {script} | base64 -d >/tmp/reader.py; python3 /tmp/reader.py {directory}"))
+
+
+def owned_of(source, record):
+    """What the reader on a node has to find, from the whole shards."""
+    tables, found = Tables(source, whole=True), {}
+    for layer in tables.layers:
+        for part in WIDTHS:
+            rows = tables.bytes(layer, part, *record["layers"][str(layer)])
+            found[f"{layer} {part}"] = hashlib.sha256(rows).hexdigest()
+    return found
+
+
+def sound(directory, source=SOURCE, nodes=NODES):
+    """The records of all nodes, after a look at every row of both tables on each."""
+    found = {node: look(node, directory) for node in nodes}
+    for node, seen in found.items():
+        assert seen["holes"], node
+        assert seen["rows"] == owned_of(source, seen["record"]), node
+    return {node: seen["record"] for node, seen in found.items()}
+
+
+def counts(source=SOURCE):
+    tables = Tables(source, whole=True)
+    return {layer: tables.table(layer, "weight")[3] for layer in tables.layers}
+
+
+def asked_of_shards(between):
+    """Bytes of the shards with tables that each node asked for."""
+    sums = Counter()
+    for one in between.seen:
+        if one.range and one.file.startswith(("model-00047", "model-00048")) and one.node != SERVER:
+            first, last = one.range.removeprefix("bytes=").split("-")
+            sums[one.node] += int(last) - int(first) + 1
+    return sums
+
+
+def fresh_rows(before, after):
+    """Rows of a rank that it did not have, over both tables."""
+    total = 0
+    for layer, (low, high) in after["layers"].items():
+        was_low, was_high = before["layers"][layer]
+        total += (high - low) - max(0, min(high, was_high) - max(low, was_low))
+    return total
+
+
+ADDRESS = {node: f"198.18.0.{number}" for number, node in enumerate(NODES, start=1)}
+
+
+def test_a_site_serves_from_slices_in_the_revision():
+    with proxy() as between:
+        code, output = stage(**SHARD)
+    assert code == 0, output[-4000:]
+    records = sound(f"{ROOT}/current/")
+    assert tile(records.values(), counts())
+    assert [(record["rank"], record["tp_size"], record["rule"]) for record in records.values()] == [
+        (rank, 3, "vllm") for rank in range(3)
+    ]
+    asked = asked_of_shards(between)
+    for node, record in records.items():
+        rows = sum(high - low for low, high in record["layers"].values())
+        tensors = 2 * 2 * 1024 * 1024
+        # Rows, the shards' other tensors and headers, and the hundredth that is read a second time.
+        assert rows * 264 < asked[ADDRESS[node]] < 1.03 * (rows * 264 + tensors)
+        log = on(node, "journalctl -u gb10-ring-engine --no-pager -o cat | grep 'Engram' || true")
+        assert log.count("read from node-local") == 2 and "WARNING" not in log, log
+
+
+@pytest.mark.parametrize("ranks", [4, 3])
+def test_another_number_of_ranks_fetches_the_difference(ranks):
+    before = {node: look(node, f"{ROOT}/current/")["record"] for node in NODES}
+    with proxy() as between:
+        code, output = stage(*STAGE, **SHARD, checkpoint_engram_tensor_parallel=ranks, checkpoint_engram_verify_share=0)
+    assert code == 0, output[-4000:]
+    records = sound(f"{ROOT}/current/")
+    asked = asked_of_shards(between)
+    assert {node: asked[ADDRESS[node]] for node in NODES} == {
+        node: 264 * fresh_rows(before[node], records[node]) for node in NODES
+    }
+    assert {record["tp_size"] for record in records.values()} == {ranks}
+
+
+# --- the other layout, published with checksums of chunks --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def nvfp4(tmp_path_factory):
+    """A checkpoint in the layout of the NVFP4 pack, published; and the variables that name it."""
+    directory = tmp_path_factory.mktemp("nvfp4")
+    made = [sys.executable, "lab/checkpoint.py", "generate", "--layout", "nvfp4", "--total-mib", "120"]
+    subprocess.run([*made, "--out", str(directory / "files")], cwd=CHECKOUT, check=True, capture_output=True)
+    where = {"checkpoint_prefix": "lab/nvfp4", "checkpoint_name": "nvfp4", "checkpoint_files": []}
+    given = {**where, "checkpoint_publish_source": str(directory / "files"), "checkpoint_s3_profile": "admin"}
+    code, output = play("-e", json.dumps(given), playbook="publish.yml")
+    assert code == 0, output[-3000:]
+    ranks = {"checkpoint_engram_tensor_parallel": 2, "checkpoint_engram_rank": "{{ ring_rank | int % 2 }}"}
+    rows = {"checkpoint_engram_rule": "sglang", "checkpoint_engram_placement": "directory", **ranks}
+    return directory / "files", {**where, **rows, "checkpoint_tensor_parallel": 0}
+
+
+def test_a_flipped_bit_in_a_row_never_gets_a_record(nvfp4):
+    """Into slices of a revision, so that rows come from the store: every answer with bytes of that shard is wrong for one node."""
+    _source, given = nvfp4
+    victim = "model-00048-of-00048.safetensors"
+    with proxy(lambda asked: fault_proxy.flip if (asked.file, asked.node) == (victim, ADDRESS["spark2"]) else None):
+        code, output = stage(*STAGE, **{**given, "checkpoint_engram_placement": "shard"})
+    assert code != 0 and victim in output and "expected crc64nvme" in output, output[-3000:]
+    assert on("spark2", f"ls {BASE}/nvfp4/revisions/*/engram-local.json 2>/dev/null || true") == ""
+    assert on("spark2", f"ls {BASE}/nvfp4/current 2>/dev/null || true") == ""
+    with proxy() as between:
+        code, output = stage(*STAGE, **{**given, "checkpoint_engram_placement": "shard"})
+    assert code == 0, output[-3000:]
+    assert set(asked_of_shards(between)) == {ADDRESS["spark2"]}
+
+
+def test_rows_in_a_directory_come_from_whole_shards_of_the_node(nvfp4):
+    source, given = nvfp4
+    code, output = stage_directly(given)
+    assert code == 0, output[-4000:]
+    records = sound(f"{BASE}/nvfp4/engram", source)
+    assert tile([records["spark1"], records["spark2"]], counts(source))
+    assert records["spark1"]["layers"] == records["spark3"]["layers"]
+    code, output = stage_directly(given, "--check")
+    assert code == 0 and set(re.findall(r"changed=(\d+)", output)) == {"0"}, output[-3000:]
+
+
+def stage_directly(given, *flags):
+    return play(*STAGE, *flags, "-e", json.dumps(given))
