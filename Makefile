@@ -16,7 +16,7 @@ export PATH := $(BIN):$(PATH)
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test molecule shapes bench-stage engram \
-  verify-test report-deps report-test report-pictures vm-deps test-vm test-full clean
+  verify-test real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity report-test lab-test faults verify-test staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test acceptance-test real-server-test staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -109,6 +109,16 @@ bench-stage: setup ## Staging against other copiers, 4 GiB, three rounds (docs/b
 	@lab/host-packages --bench
 	PYTHON=$(PYTHON) tests/bench/stage/peers .cache/bench-tools
 	PATH=$(CURDIR)/.cache/bench-tools/bin:$$PATH $(BIN)/python tests/bench/stage/bench.py --servers nginx,s3,nginx+tls --work .cache/bench --bin .cache/bench-tools/bin
+
+real-server-test: setup ## Acceptance and benchmark against llama.cpp's server with a model of random weights (1 min)
+	[ -x .cache/real-server/bin/python ] || $(PYTHON) -m venv .cache/real-server
+	.cache/real-server/bin/python -m pip install -q --disable-pip-version-check -r tests/realserver/requirements.txt
+	pytest -q tests/realserver
+
+acceptance-test: lab-base ## A serving group is asked what is known, and measured; its nodes sum over gloo (2 min)
+	mkdir -p .cache
+	tests/lab/torch_packages "$$(python -c 'from lab import base, instance; print(base.folder(instance.Instance("test")) / "rootfs")')" $(CURDIR)/.cache/lab-torch
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_acceptance.py
 
 report-deps: setup # A browser, for the tests of the HTML report
 	@lab/host-packages --browser

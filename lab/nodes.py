@@ -89,6 +89,9 @@ def nspawn_argv(instance: Instance, name: str) -> list[str]:
         instance.checkout / "plugins/module_utils/checkpoint": "/opt/gb10-lab/checkpoint",
         instance.base / "repo": REPOSITORY_IN_NODE,
     }
+    torch = instance.checkout / ".cache" / "lab-torch"  # only where tests/lab/torch_packages has put it
+    if torch.is_dir():
+        bind[torch] = "/opt/gb10-lab/torch"
     return [
         "systemd-nspawn",
         "--quiet",

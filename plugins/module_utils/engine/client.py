@@ -82,4 +82,6 @@ def page(client: Client, path: str) -> str:
 
 
 def told(client: Client, path: str) -> Mapping[str, Any]:
-    return client.send(Request(path)).data()
+    """The JSON of a page such as /version; empty when the server has none."""
+    answer = client.send(Request(path))
+    return answer.data() if answer.status == 200 else {}
