@@ -22,6 +22,7 @@ PRINT = f"sh -c 'echo $$ >/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs; exec 
 FIRMWARE = "for device in /sys/class/infiniband/*; do echo {} >$device/fw_ver; done"
 # 198.19.4.3 is c613:0403 at the end of a GID
 GIDS = 'for gid in /sys/class/infiniband/rocep1s0f0/ports/1/gids/*; do v=$(sed s/:c613:{}$/:c613:{}/ $gid); echo "$v" >$gid; done'
+KERNEL = "/run/gb10-test-kernel"
 SWAPS = "/run/gb10-lab/shadow/swaps"
 FOREIGN = "/etc/sysctl.d/99-zz-other.conf"
 
@@ -89,6 +90,7 @@ ROUNDS = {
                 cure="seat the cable from port 0 of spark1",
                 beside=(
                     ("spark2", "fabric.carrier"),
+                    ("spark1", "fabric.cabling"),
                     *((node, check) for node in ("spark1", "spark2") for check in ("rdma.state",)),
                 ),
             ),
@@ -195,6 +197,7 @@ ROUNDS = {
                 undo=f"sed -i /swap.img/d {SWAPS}",
                 found="/swap.img",
                 cure="swapoff",
+                beside=(("spark1", "parity.swap"),),
             ),
             Fault(
                 *("wrong sysctl", "spark2", "memory.sysctl"),
@@ -211,6 +214,20 @@ ROUNDS = {
                 cure="99-zz-other.conf",
             ),
             Fault(
+                *("odd kernel", "spark2", "parity.kernel"),
+                make=f"echo 6.17.0-1026-nvidia >{KERNEL}; mount --bind {KERNEL} /proc/sys/kernel/osrelease",
+                undo="umount /proc/sys/kernel/osrelease",
+                found="6.17.0-1026-nvidia",
+                cure="Boot the same kernel on every node",
+            ),
+            Fault(
+                *("guard not armed", "spark3", "memory.guard"),
+                make="systemctl stop gb10-ring-guard.service",
+                undo="systemctl start gb10-ring-guard.service",
+                found="gb10-ring-guard.service does not run",
+                cure="Run the memory role",
+            ),
+            Fault(
                 *("missing file", "spark1", "checkpoint.files"),
                 make=f"mv {SHARD} {BASE}/kept",
                 undo=f"mv {BASE}/kept {SHARD}",
@@ -223,7 +240,7 @@ ROUNDS = {
                 f"touch -r {BASE}/kept {SHARD}",
                 undo=f"cp -a {BASE}/kept {SHARD}; rm {BASE}/kept",
                 found="model-00003-of-00048.safetensors",
-                cure="has to be deleted first",
+                cure="wrong while size and time are right",
             ),
             Fault(
                 *("wrong config edit", "spark3", "checkpoint.config"),
