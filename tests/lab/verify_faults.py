@@ -64,12 +64,14 @@ PYTHON = "/usr/local/bin/gb10-test-python"
 SKEW = "import time; real = time.time; time.time = lambda: real() + 120"
 # Something else than the engine at another port of the head, which verify.yml is told to ask.
 PORT = 8999
-HANGS = f"import socket, time; s = socket.create_server(('0.0.0.0', {PORT})); time.sleep(600)"
 OTHER = (
     "import http.server, json; H = type('H', (http.server.BaseHTTPRequestHandler,), {'do_GET': lambda h: (h.send_response(200), "
     "h.end_headers(), h.wfile.write(json.dumps({'data': [{'id': 'another-model'}]}).encode()))}); "
     f"http.server.HTTPServer(('0.0.0.0', {PORT}), H).serve_forever()"
 )
+# What the stand-in for the engine is told to do wrong (lab/engine/standin/faults.py).
+ENGINE = "mkdir -p /run/gb10-lab; echo {} >/run/gb10-lab/engine-faults"
+WELL = "rm /run/gb10-lab/engine-faults"
 SERVE = "systemd-run -q --unit gb10-test-api python3 -c {}; sleep 0.5"
 # Ranks that end stay ended, until the group is started again as a whole.
 STAY = f"mkdir -p /run/systemd/system/{UNIT}.d; printf '[Service]\\nRestart=no\\n' >/run/systemd/system/{UNIT}.d/test.conf; systemctl daemon-reload"
@@ -111,11 +113,10 @@ ROUNDS = {
             ),
             Fault(
                 *("health hanging", "spark1", "engine.health"),
-                make=SERVE.format(shlex.quote(HANGS)),
-                undo="systemctl stop gb10-test-api",
+                make=ENGINE.format("health-hangs"),
+                undo=WELL,
                 found="/health no answer within 5 s",
                 cure="the head answers once every rank has joined",
-                beside=(("spark1", "engine.speculation"),),
             ),
             Fault(
                 *("stale partials", "spark3", "checkpoint.unfinished"),
@@ -132,9 +133,22 @@ ROUNDS = {
                 cure="free space",
             ),
         ),
-        {**QUICK, "engine_port": PORT, "ansible_python_interpreter": PYTHON},
+        {**QUICK, "ansible_python_interpreter": PYTHON},
         before=f"printf '#!/bin/sh\\nexec python3 \"$@\"\\n' >{PYTHON}; chmod +x {PYTHON}",
         after=f"rm {PYTHON}",
+    ),
+    "answers": Round(
+        (
+            Fault(
+                *("NaN logprobs", "spark1", "engine.acceptance_logprobs"),
+                make=ENGINE.format("nan-logprobs"),
+                undo=WELL,
+                found="not a number",
+                cure="damaged shard",
+            ),
+        ),
+        {"engine_acceptance": True},
+        tags="engine",
     ),
     "unit stopped": Round(
         (
