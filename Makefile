@@ -117,7 +117,7 @@ real-server-test: setup ## Acceptance and benchmark against llama.cpp's server w
 
 acceptance-test: lab-base ## A serving group is asked what is known, and measured; its nodes sum over gloo (2 min)
 	mkdir -p .cache
-	tests/lab/torch_packages "$$(python -c 'from lab import base, instance; print(base.folder(instance.Instance("test")) / "rootfs")')" $(CURDIR)/.cache/lab-torch
+	tests/lab/torch_packages "$$(lab/ctl base)/rootfs" $(CURDIR)/.cache/lab-torch $$(python -c 'from lab import base; print(*base.mirror())')
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_acceptance.py
 
 report-deps: setup # A browser, for the tests of the HTML report

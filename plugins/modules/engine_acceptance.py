@@ -60,7 +60,7 @@ options:
     elements: int
     default: []
   thinking:
-    description: C(chat_template_kwargs) that make the model think, for V(reasoning), such as C({thinking: true}). Empty when it does not.
+    description: C(chat_template_kwargs) that make the model think, for V(reasoning); DeepSeek's is C(thinking), with the value true. Empty when it does not.
     type: dict
     default: {}
   reference:

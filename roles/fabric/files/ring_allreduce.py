@@ -200,7 +200,8 @@ def watch(timeout: float) -> None:
 def main(argv: list[str]) -> int:
     given = arguments(argv)
     os.environ.update(assignment.split("=", 1) for assignment in given.env)
-    os.environ.setdefault("USE_LIBUV", "0")  # the rendezvous of a few ranks does not need it, and not every torch has it
+    # The rendezvous of a few ranks does not need libuv, and not every torch has it.
+    os.environ.setdefault("USE_LIBUV", "0")
     watch(given.timeout)
     try:
         result = run(given)
