@@ -23,7 +23,7 @@ FAILED = "verify_failed"  # role -> the result of the task that ended its checks
 
 _CURE = (
     "cure this first and run verify.yml again: nothing is known of this part of the node. "
-    "The output of the run above has the task that failed; with -vvv, all of what it said"
+    "The output of the run has the task that failed; with -vvv, all of what it said"
 )
 
 
