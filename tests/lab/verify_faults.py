@@ -106,7 +106,7 @@ ROUNDS = {
             Fault(
                 *("clock skew", "spark2", "preflight.clock"),
                 make=f"mkdir /opt/gb10-test; echo '{SKEW}' >/opt/gb10-test/sitecustomize.py; "
-                f"sed -i 's|^exec|PYTHONPATH=/opt/gb10-test exec|' {PYTHON}",
+                f"sed -i 's|^exec|exec env PYTHONPATH=/opt/gb10-test|' {PYTHON}",
                 undo="rm -r /opt/gb10-test",
                 found="120 s ahead",
                 cure="",

@@ -154,7 +154,7 @@ def _checks(variables: Mapping[str, Any], role: str) -> list[Mapping[str, Any]]:
 
 # --- versions ---------------------------------------------------------------------------------------------------------
 
-_FACTS = {"os": "system", "kernel": "kernel", "architecture": "architecture", "python": "Python"}
+_FACTS = {"os": "system", "architecture": "architecture", "python": "Python"}
 _PLATFORM = {
     "driver": "NVIDIA driver",
     "rdma_core": "rdma-core",
@@ -169,6 +169,7 @@ def _versions(variables: Mapping[str, Any]) -> dict[str, str]:
     platform = facts.get("platform") or {}
     found = {
         **{title: facts.get(key) for key, title in _FACTS.items()},
+        "kernel": platform.get("kernel") or facts.get("kernel"),
         **{title: platform.get(key) for key, title in _PLATFORM.items()},
         "ConnectX firmware": _found(variables, "fabric", "fabric.firmware"),
         "checkpoint revision": ((variables.get("checkpoint_checks") or {}).get("checkpoint") or {}).get("current"),
