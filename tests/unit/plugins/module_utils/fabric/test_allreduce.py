@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -183,6 +184,28 @@ def test_without_torch_it_says_so():
     )
     assert done.returncode == 1
     assert "cannot import torch" in allreduce.parse(done.stdout, done.stderr, done.returncode)["error"]
+
+
+@pytest.mark.parametrize(
+    ("hang", "status"), [("time.sleep(60)", 3), ("__import__('ctypes').PyDLL(None).sleep(60)", -14)]
+)
+def test_it_ends_itself_whatever_hangs(hang, status):
+    """Told by a thread while Python runs; by the kernel's alarm when a library keeps Python from running."""
+    text = PROGRAM.read_text(encoding="utf-8").replace("GRACE = 5", "GRACE = 1")
+    text = text.replace("    group = Group(given.backend, given.timeout)", f"    {hang}")
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-I", "-", "--timeout", "1"],
+        input=text,
+        capture_output=True,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert done.returncode == status
+    assert time.monotonic() - began < 10
+    error = allreduce.parse(done.stdout, done.stderr, done.returncode)["error"]
+    assert error.startswith("did not end within 1 s" if status == 3 else "exit -14 without a result")
 
 
 def test_sums_never_leave_float32():
