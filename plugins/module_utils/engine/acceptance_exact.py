@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .asking import Answer, Asking, Judged, Probe, Request, numbers, probabilities, said, shown
+from .asking import CHAT, Answer, Asking, Judged, Probe, Request, numbers, probabilities, said, shown
 
 _MARKERS = ("<think>", "</think>", "<|im_start|>", "<｜")  # noqa: RUF001 - DeepSeek's own mark has this character
 _WRONG = (
@@ -175,7 +175,7 @@ def streams(asking: Asking, many: int) -> Probe:
     words = [f"{asking.nonce}{chr(ord('a') + index % 26)}{chr(ord('a') + index // 26)}" for index in range(many)]
     requests = tuple(
         Request(
-            "/v1/chat/completions",
+            CHAT,
             asking.body(
                 f"Write the word {word} ten times, separated by spaces, and nothing else.",
                 stream=True,
