@@ -13,7 +13,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.fabric import nccl_log
 from ansible_collections.gb10.ring.tests.unit.fixtures import nccl_logs as logs
 
 
-def judged(log, shape="ring", wanted=logs.DEVICES):
+def judged(log, shape="ring", wanted=tuple(logs.DEVICES)):
     return {
         check.id.removeprefix("fabric.allreduce_"): check for check in nccl_log.checks("spark1", shape, log, wanted)
     }
