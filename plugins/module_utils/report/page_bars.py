@@ -14,7 +14,7 @@ from .page_marks import gib, size
 Part = tuple[str, str, float]  # class of its colour, text of the key, amount
 
 
-def bar(label: str, whole: float, parts: Sequence[Part], limit: float | None = None) -> Html:
+def stacked(label: str, whole: float, parts: Sequence[Part], limit: float | None = None) -> Html:
     """Parts from the left, side by side, of a whole; limit: where a line stands."""
     shapes, at = [], 0.0
     for kind, _text, amount in parts:
@@ -65,7 +65,7 @@ def disk(held: Mapping[str, Any]) -> Html:
         "div",
         el("h4", "Disk"),
         el("p", label, class_="faint"),
-        bar(f"Disk: {label}", held["size"], shown, held["ceiling"]),
+        stacked(f"Disk: {label}", held["size"], shown, held["ceiling"]),
         key(shown),
         data_bar="disk",
     )
@@ -90,7 +90,7 @@ def memory(held: Mapping[str, Any]) -> Html:
         "div",
         el("h4", "Memory"),
         el("p", label, class_="faint"),
-        bar(f"Memory: {label}", total, shown),
+        stacked(f"Memory: {label}", total, shown),
         key(shown),
         data_bar="memory",
     )
@@ -120,7 +120,7 @@ def _strip(layer: str, rows: int, held: Sequence[tuple[str, Mapping[str, Any]]])
     if reached < rows:
         shown.append(("wrong", f"no node holds {reached:,} to {rows:,}", rows - reached))
     return el(
-        "div", el("h4", f"Layer {layer}: {rows:,} rows"), bar(f"Rows of layer {layer} by node", rows, shown), key(shown)
+        "div", el("h4", f"Layer {layer}: {rows:,} rows"), stacked(f"Rows of layer {layer} by node", rows, shown), key(shown)
     )
 
 

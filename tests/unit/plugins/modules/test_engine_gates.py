@@ -50,7 +50,7 @@ def run(monkeypatch, tmp_path, capsys, url):
     (tmp_path / "meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
     asked = []
 
-    def call(record=RECORD, state="active", lines=(), **options):
+    def call(record=json.dumps(RECORD), state="active", lines=(), **options):
         path = tmp_path / "engine.json"
         path.unlink(missing_ok=True)
         if record is not None:
