@@ -120,7 +120,10 @@ def _strip(layer: str, rows: int, held: Sequence[tuple[str, Mapping[str, Any]]])
     if reached < rows:
         shown.append(("wrong", f"no node holds {reached:,} to {rows:,}", rows - reached))
     return el(
-        "div", el("h4", f"Layer {layer}: {rows:,} rows"), stacked(f"Rows of layer {layer} by node", rows, shown), key(shown)
+        "div",
+        el("h4", f"Layer {layer}: {rows:,} rows"),
+        stacked(f"Rows of layer {layer} by node", rows, shown),
+        key(shown),
     )
 
 

@@ -21,6 +21,7 @@ RECORD = {
     "argv": ["vllm", "--speculative-config", '{"method": "dspark"}'],
     "env": {"NCCL_NET": "IB", "NCCL_DEBUG": "INFO"},
 }
+WRITTEN = json.dumps(RECORD)
 INVOCATION = "0123456789abcdef0123456789abcdef"
 
 
@@ -50,7 +51,7 @@ def run(monkeypatch, tmp_path, capsys, url):
     (tmp_path / "meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
     asked = []
 
-    def call(record=json.dumps(RECORD), state="active", lines=(), **options):
+    def call(record=WRITTEN, state="active", lines=(), **options):
         path = tmp_path / "engine.json"
         path.unlink(missing_ok=True)
         if record is not None:
