@@ -76,6 +76,11 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 	  $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
+engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --nodes 4; \
+	$(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
+	$(TEST_LAB) exec -- pytest -q --durations=5 tests/lab/test_engram_matrix.py
+
 host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot, and the way back byte for byte
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_host.py
 
@@ -135,7 +140,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full engram-full test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

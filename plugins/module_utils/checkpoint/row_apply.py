@@ -221,6 +221,7 @@ def _read_again(job: RowJob, journal: Journal) -> None:
                 job.wanted(step),
                 sources=tuple(source for source in job.sources.get(step.target.path, ()) if source.kind == "s3"),
                 keep=row_second.sample(step.target, job.verify_share, job.chance),
+                # mypy does not infer the type of a lambda with defaults
                 opener=lambda _direct, partial=partial, size=size: row_second.Comparer(partial, size),  # type: ignore[misc]
             )
         )

@@ -62,7 +62,7 @@ def _work(path: Path, work: Work) -> None:
     write_text(path, json.dumps({"pid": os.getpid()}), 0o600)
     try:
         outcome: dict[str, Any] = {"result": work(path.with_suffix(".wanted").exists)}
-    except Exception as error:
+    except Exception as error:  # whatever it is, collect() raises it where somebody sees it
         outcome = {"error": str(error) or type(error).__name__}
     write_text(path, json.dumps(outcome), 0o600)
 

@@ -76,7 +76,7 @@ def _walk(
             continue  # a match that nft does not tell apart: it may not hold
         for expression in expressions:
             if any(end in expression for end in _ENDS):
-                yield next("accept" if end == "accept" else "drop" for end in _ENDS if end in expression)
+                yield "accept" if "accept" in expression else "drop"
                 return
             target = expression.get("jump") or expression.get("goto")
             if target:

@@ -22,7 +22,8 @@ STATUS = {
 LAST = {"at": 1796005404, "run": "b", "why": "900 MiB are left", "figures": "MemFree 900 -> 90000"}
 
 
-def look(found=ARMED, status=STATUS, last=None, now=1001.0):
+def look(found=ARMED, last=None, now=1001.0, **given):
+    status = given.get("status", STATUS)
     rows = checks("spark1", found, "d", status=status, last=last or {}, peers=["spark2", "spark3"], now=now)
     return {row.id: row for row in rows}
 
@@ -48,7 +49,7 @@ def test_an_armed_guard_tells_phase_and_memory():
     ],
 )
 def test_a_guard_that_is_not_armed_is_an_error(found, status, now, said):
-    rows = look(found, status, now=now)
+    rows = look(found, status=status, now=now)
     assert list(rows) == ["memory.guard"]
     assert not rows["memory.guard"].ok
     assert rows["memory.guard"].severity == "error"

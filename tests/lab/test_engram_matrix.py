@@ -1,0 +1,82 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Engram rows of two, three and four ranks on four nodes: both rules, both layouts, every placement; each row of each table is read.
+
+Runs inside the controller namespace of a freshly booted lab of four nodes (`make engram-full`). The tests build on each other's lab.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from test_engram import BASE, ROOT, SOURCE, counts, sound
+
+from engram_reader import tile
+from site_run import CHECKOUT, INVENTORY, on, play
+
+NODES = ("spark1", "spark2", "spark3", "spark4")
+RING4 = INVENTORY / "ring4.yml"
+SHARDS = "model-0004[78]-of-00048.safetensors"
+
+
+@pytest.fixture(scope="module")
+def records():
+    """What engram-local.json said on each node, by layout, ranks and rule."""
+    return {}
+
+
+@pytest.fixture(scope="module", params=["official", "nvfp4"])
+def checkpoint(request, tmp_path_factory):
+    """The whole shards of one layout, their directory on a node, and the variables that name them; the second one is published here."""
+    if request.param == "official":
+        return SOURCE, ROOT, {}
+    source = tmp_path_factory.mktemp("nvfp4") / "files"
+    made = [sys.executable, "lab/checkpoint.py", "generate", "--layout", "nvfp4", "--total-mib", "120"]
+    subprocess.run([*made, "--out", str(source)], cwd=CHECKOUT, check=True, capture_output=True)
+    where = {"checkpoint_prefix": "lab/nvfp4", "checkpoint_name": "nvfp4", "checkpoint_files": []}
+    given = {**where, "checkpoint_publish_source": str(source), "checkpoint_s3_profile": "admin"}
+    code, output = play("-e", json.dumps(given), playbook="publish.yml", inventory=RING4)
+    assert code == 0, output[-3000:]
+    return source, f"{BASE}/nvfp4", where
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard", "full"])
+@pytest.mark.parametrize("rule", ["vllm", "sglang"])
+@pytest.mark.parametrize("ranks", [2, 3, 4])
+def test_each_node_has_the_rows_of_its_rank(checkpoint, records, ranks, rule, placement):
+    source, root, where = checkpoint
+    group = {
+        "checkpoint_engram_tensor_parallel": ranks,
+        "checkpoint_engram_rank": f"{{{{ ring_rank | int % {ranks} }}}}",
+    }
+    wanted = {**where, **group, "checkpoint_engram_rule": rule, "checkpoint_engram_placement": placement}
+    flags = ("--tags", "checkpoint", "-vv", "-e", json.dumps({**wanted, "checkpoint_tensor_parallel": 0}))
+    code, output = play(*flags, inventory=RING4)
+    assert code == 0, output[-4000:]
+    if placement == "full":
+        there(source, root, output, records[source, ranks, rule])
+        return
+    found = sound(f"{root}/engram" if placement == "directory" else f"{root}/current/", source, NODES)
+    assert tile([found[node] for node in NODES[:ranks]], counts(source))
+    assert {(record["tp_size"], record["rule"]) for record in found.values()} == {(ranks, rule)}
+    records[source, ranks, rule] = found
+
+
+def there(source, root, output, found):
+    """Whole shards on every node, and the text for engines that read their rows of them."""
+    sums = subprocess.run(f"sha256sum {SHARDS}", shell=True, cwd=source, capture_output=True, text=True, check=True)
+    for node in NODES:
+        assert on(node, f"cd {root}/current/ && sha256sum {SHARDS}") == sums.stdout.strip()
+    told = set(re.findall(r"rows_text: ['\"]?([0-9:,]+)", output))
+    assert told == {
+        ",".join(
+            f"{layer}:{low}:{high}"
+            for layer, (low, high) in sorted(record["layers"].items(), key=lambda one: int(one[0]))
+        )
+        for record in found.values()
+    }
