@@ -38,6 +38,8 @@ systemctl list-unit-files --no-legend
     systemctl show -p Id,InvocationID,NRestarts $unit | tr '\n' ' '; echo
   done; } | grep -v 'user@\|user-runtime-dir@\|run-user-\|session-\|ssh.*@\|systemd-timedated\|systemd-hostnamed'
 """
+# Each node keeps its rank's rows beside the shards, as a group of this size does.
+ENGRAM = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "directory"}
 SCHEMA = json.loads((CHECKOUT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 
 
@@ -50,7 +52,7 @@ def verify(folder: Path, *extra: str, **variables: Any) -> tuple[int, str, dict[
         "verify_history_path": str(folder / "history"),
     }
     (folder / "verify.json").unlink(missing_ok=True)
-    code, output = play(*extra, "-e", json.dumps({**paths, **variables}), playbook="verify.yml")
+    code, output = play(*extra, "-e", json.dumps({**paths, **ENGRAM, **variables}), playbook="verify.yml")
     assert (folder / "verify.json").exists(), output
     report: dict[str, Any] = json.loads((folder / "verify.json").read_text(encoding="utf-8"))
     return code, output, report
@@ -58,7 +60,7 @@ def verify(folder: Path, *extra: str, **variables: Any) -> tuple[int, str, dict[
 
 @pytest.fixture(scope="module", autouse=True)
 def site() -> None:
-    code, output = play()
+    code, output = play("-e", json.dumps(ENGRAM))
     assert code == 0, output
 
 
@@ -117,7 +119,8 @@ def test_the_report_is_as_its_schema_says_and_shows_the_ring(healthy, folder):
     assert all(node["memory"]["weights"] and node["memory"]["available"] for node in report["site"]["nodes"])
     page = (folder / "verify.html").read_text(encoding="utf-8")
     assert "All good" in page
-    assert page.count('data-bar="disk"') == 3
+    assert (page.count('data-bar="disk"'), page.count('data-bar="memory"')) == (3, 3)
+    assert 'data-bar="engram"' in page
     assert 'failures="0"' in (folder / "verify.xml").read_text(encoding="utf-8")
     assert len(list((folder / "history").iterdir())) == 1
 

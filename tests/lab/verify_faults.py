@@ -16,6 +16,10 @@ Failed = tuple[str, str]  # node, check
 
 BASE = "/var/lib/gb10-ring/checkpoints/DeepSeek-V4.1-Flash-EXL3-lab"
 REVISION = f"$(readlink -f {BASE}/current)"
+ROWS = f"{BASE}/engram/engram-local.json"
+SHIFT = (
+    "import json, sys; r = json.load(open(sys.argv[1])); r['layers']['1'][0] -= 8; json.dump(r, open(sys.argv[1], 'w'))"
+)
 UNIT = "gb10-ring-engine.service"
 SHARD = f"{REVISION}/model-00003-of-00048.safetensors"
 PRINT = f"sh -c 'echo $$ >/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs; exec systemd-cat echo \"$0\"'"
@@ -100,16 +104,16 @@ ROUNDS = {
                 *("stale GID", "spark3", "fabric.gid"),
                 make=GIDS.format("0403", "0909"),
                 undo=GIDS.format("0909", "0403"),
-                found="enp1s0f0np0",
-                cure="",
+                found="no RoCE v2 GID for 198.19.4.3",
+                cure="the GID follows the address",
             ),
             Fault(
                 *("clock skew", "spark2", "preflight.clock"),
                 make=f"mkdir /opt/gb10-test; echo '{SKEW}' >/opt/gb10-test/sitecustomize.py; "
                 f"sed -i 's|^exec|exec env PYTHONPATH=/opt/gb10-test|' {PYTHON}",
                 undo="rm -r /opt/gb10-test",
-                found="120 s ahead",
-                cure="",
+                found="s ahead of the controller",
+                cure="timedatectl set-ntp true",
             ),
             Fault(
                 *("health hanging", "spark1", "engine.health"),
@@ -129,7 +133,7 @@ ROUNDS = {
                 *("disk over ceiling", "spark2", "checkpoint.disk"),
                 make="fallocate -l $(($(df --output=avail -B1 /var/lib/gb10-ring | tail -1) - 20000000)) /var/lib/gb10-ring/filler",
                 undo="rm /var/lib/gb10-ring/filler",
-                found="used",
+                found="of 1.0 GB used",
                 cure="free space",
             ),
         ),
@@ -266,11 +270,19 @@ ROUNDS = {
                 beside=(("spark3", "checkpoint.files"),),
             ),
             Fault(
+                *("wrong row range", "spark2", "checkpoint.engram"),
+                make=f"cp -a {ROWS} {BASE}/rows; python3 -c {shlex.quote(SHIFT)} {ROWS}",
+                undo=f"cp -a {BASE}/rows {ROWS}; rm {BASE}/rows",
+                found="engram-local.json says rows",
+                cure="only rows that are missing or wrong are fetched",
+                beside=tuple((node, "checkpoint.engram_tiles") for node in ("spark1", "spark2", "spark3")),
+            ),
+            Fault(
                 *("wrong model name", "spark1", "engine.health"),
                 make=SERVE.format(shlex.quote(OTHER)),
                 undo="systemctl stop gb10-test-api",
                 found="with another-model",
-                cure="",
+                cure="see what listens there",
                 beside=(("spark1", "engine.chat"), ("spark1", "engine.speculation")),
             ),
             Fault(

@@ -46,7 +46,7 @@ def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:
         f"{row['tokens']:,}",
         str(row["concurrency"]),
         _rate(row["median"], row) if row["median"] is not None else f"none: {row.get('note') or 'no result'}",
-        "" if row.get("low") is None else f"{row['low']:,.1f} to {row['high']:,.1f}",
+        "none" if row.get("low") is None else f"{row['low']:,.1f} to {row['high']:,.1f}",
         published,
         str(row.get("source") or ""),
     )

@@ -96,3 +96,15 @@ def test_health_names_what_was_asked_and_found():
     found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, DOWN, DOWN))[-1]
     assert found.found == "http://h:1: /health Connection refused, /v1/models Connection refused"
     assert found.expected == "/health status 200, /v1/models with m"
+
+
+@pytest.mark.parametrize(
+    ("models", "cure"),
+    [
+        (Reply(200, '{"data": [{"id": "other"}]}'), "something else answers at http://h:1, or another profile runs"),
+        (DOWN, "the head answers once every rank has joined"),
+    ],
+)
+def test_the_cure_of_health_tells_another_model_from_none(models, cure):
+    found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, OK, models))
+    assert [check.cure.startswith(cure) for check in found if check.id == "engine.health"] == [True]
