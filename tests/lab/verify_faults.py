@@ -22,7 +22,7 @@ SHIFT = (
 )
 UNIT = "gb10-ring-engine.service"
 SHARD = f"{REVISION}/model-00003-of-00048.safetensors"
-PRINT = f"sh -c 'echo $$ >/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs; exec systemd-cat echo \"$0\"'"
+PRINT = f'sh -c \'echo $$ >/sys/fs/cgroup/system.slice/{UNIT}/cgroup.procs; exec systemd-cat sh -c "echo \\"$0\\"; sleep 0.5"\''
 FIRMWARE = "for device in /sys/class/infiniband/*; do echo {} >$device/fw_ver; done"
 # 198.19.4.3 is c613:0403 at the end of a GID
 GIDS = 'for gid in /sys/class/infiniband/rocep1s0f0/ports/1/gids/*; do v=$(sed s/:c613:{}$/:c613:{}/ $gid); echo "$v" >$gid; done'
@@ -212,7 +212,7 @@ ROUNDS = {
             Fault(
                 *("swap on", "spark1", "memory.swap"),
                 make=f"printf '/swap.img file 16777212 0 -2\\n' >>{SWAPS}",
-                undo=f"sed -i /swap.img/d {SWAPS}",
+                undo=f'left=$(grep -v swap.img {SWAPS}); echo "$left" >{SWAPS}',  # in place: it is mounted over /proc/swaps
                 found="/swap.img",
                 cure="swapoff",
                 beside=(("spark1", "parity.swap"),),
@@ -265,7 +265,7 @@ ROUNDS = {
                 make=f'cp -a {REVISION}/config.json {BASE}/kept; sed -i \'s/"num_attention_heads": 72/"num_attention_heads": 64/\' '
                 f"{REVISION}/config.json",
                 undo=f"cp -a {BASE}/kept {REVISION}/config.json; rm {BASE}/kept",
-                found="64 heads / 9 groups",
+                found="64 heads in 9 groups",
                 cure="config.json",
                 beside=(("spark3", "checkpoint.files"),),
             ),
@@ -275,7 +275,7 @@ ROUNDS = {
                 undo=f"cp -a {BASE}/rows {ROWS}; rm {BASE}/rows",
                 found="engram-local.json says rows",
                 cure="only rows that are missing or wrong are fetched",
-                beside=tuple((node, "checkpoint.engram_tiles") for node in ("spark1", "spark2", "spark3")),
+                beside=(("spark1", "checkpoint.engram_tiles"),),  # the head speaks for all
             ),
             Fault(
                 *("wrong model name", "spark1", "engine.health"),
@@ -287,7 +287,7 @@ ROUNDS = {
             ),
             Fault(
                 *("Socket line", "spark1", "engine.transport"),
-                make=f"{PRINT} 'NCCL INFO NET/Socket : Using [0]enP7s7:198.18.0.1<0>'; sleep 0.3",
+                make=f"{PRINT} 'NCCL INFO NET/Socket : Using [0]enP7s7:198.18.0.1<0>'",
                 undo="true",
                 found="NET/Socket : Using",
                 cure="memlock",

@@ -114,8 +114,8 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
         config = json.loads(survey.config_text or "")
         (heads, groups), (real_heads, real_groups) = counts(config), real_counts(config)
     except (ValueError, AttributeError) as error:
-        # Without padding nobody needs heads and groups: other models have other configurations.
-        readable = not derived and isinstance(error, ConfigError)
+        # Where nothing is padded nobody needs heads and groups: other models have other configurations.
+        readable = not derived and not request.tp and isinstance(error, ConfigError)
         return Check("checkpoint.config", request.node, readable, str(error), expected, cure)
     found = f"{heads} heads / {groups} groups"
     if derived:

@@ -45,7 +45,7 @@ def site_checks(hostvars: Mapping[str, Any], hosts: Iterable[str], roles: Sequen
     for host in names:
         for role in roles:
             found += [dict(check) for name in RESULTS[role] for check in _checks(hostvars[host], name)]
-        if not _unreachable(hostvars[host]):
+        if not unreachable(hostvars[host]):
             found += [check.to_dict() for check in _missing(host, hostvars[host], asked)]
     return found
 
@@ -60,7 +60,7 @@ def _looked(variables: Mapping[str, Any], role: str) -> bool:
     return role in (variables.get(FAILED) or {}) or bool(_checks(variables, RESULTS[role][0]))
 
 
-def _unreachable(variables: Mapping[str, Any]) -> bool:
+def unreachable(variables: Mapping[str, Any]) -> bool:
     """Whether preflight has told already why nothing can be known of the host."""
     return bool(_checks(variables, "preflight_checks")) and not variables["preflight_checks"].get("facts")
 

@@ -123,6 +123,9 @@ def test_config(receipt, text, ok, found):
         (PLAIN, ORIGINAL, 0, True, "as staged"),
         (PLAIN, ORIGINAL, 4, True, "fitted to 4 ranks"),
         (PLAIN, ORIGINAL, 3, False, "fitted to 3 ranks"),
+        (PLAIN, PADDED.replace("72", "64"), 3, False, "fitted to 3 ranks"),
+        (PLAIN, '{"model_type": "llama"}', 3, False, "fitted to 3 ranks"),
+        (PLAIN, '{"model_type": "llama"}', 0, True, "as staged"),
     ],
 )
 def test_config_for_so_many_ranks(receipt, text, tp, ok, expected):
