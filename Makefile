@@ -15,8 +15,8 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test molecule shapes bench-stage engram \
-  verify-test real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test engine-life verify-test real-server-test acceptance-test report-deps report-test report-pictures molecule shapes bench-stage engram \
+  vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity report-test lab-test faults verify-test staging engram host-test guard-test fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test staging engram host-test guard-test engine-life fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -62,6 +62,9 @@ sanity: setup ## ansible-test sanity
 unit: setup ## Unit tests: pure tables, modules on file trees, loopback servers
 	pytest -q tests/unit
 
+golden: setup ## Write the golden files of the engine's renderers anew; read their diff
+	python -c 'from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import write_golden; write_golden()'
+
 lab-test: lab-base ## The lab itself: life cycle, faults, leftovers, two side by side
 	pytest -q tests/lab/test_lab.py tests/lab/test_leftovers.py
 
@@ -70,6 +73,12 @@ faults: lab-base ## A dry run on bare nodes; bad input and faults of a site run,
 
 staging: lab-base ## Staging through a proxy that injects faults, secrets looked for meanwhile; bytes that leave the store when nodes share
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m 'not full' tests/lab/test_staging.py tests/lab/test_fanout.py
+
+engine-test: lab-base ## GID indexes of the engine: found at each start, pinned nowhere (2 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engine_gid.py
+
+engine-life: lab-base ## The engine's group: order of starts, dead ranks, what is refused, stops (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q --durations=0 tests/lab/test_engine_life.py
 
 staging-full: lab-base ## The longer ones: controllers and neighbours that die or lie, a disk that fills up, objects that change
 	trap '$(TEST_LAB) down' EXIT; for subject in staging interrupted fanout; do \
@@ -140,7 +149,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full engram-full acceptance-test real-server-test test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full engram-full engine-test acceptance-test real-server-test test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

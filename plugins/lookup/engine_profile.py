@@ -26,12 +26,26 @@ options:
     description: Number of nodes in the group. It replaces V(ring_size) in C(tensor_parallel), and another number there is refused.
     type: int
     required: true
+  overrides:
+    description:
+      - Keys of a profile whose values replace the file's. C(options), C(env) and other mappings are merged key by key; a null takes one away.
+    type: dict
+    default: {}
+  renderer:
+    description: Renderer in place of the profile's. When empty, the profile's, or that of O(overrides).
+    type: str
+    default: ""
+    choices: ["", venv, docker, podman, kubernetes]
 """
 
 EXAMPLES = r"""
 - name: Show how the lab's engine is run
   ansible.builtin.debug:
     msg: "{{ lookup('gb10.ring.engine_profile', 'lab', size=3) }}"
+
+- name: Show a published engine with a shorter context
+  ansible.builtin.debug:
+    msg: "{{ lookup('gb10.ring.engine_profile', 'vllm-tp3-ring-exl3', size=3, overrides={'options': {'max-model-len': 131072}}) }}"
 """
 
 RETURN = r"""
@@ -47,6 +61,7 @@ import yaml
 from ansible.errors import AnsibleError
 from ansible.plugins.lookup import LookupBase
 
+from ansible_collections.gb10.ring.plugins.module_utils.engine.options import merged
 from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import ProfileError, parse
 
 PROFILES = Path(__file__).resolve().parents[2] / "roles/engine/profiles"
@@ -57,13 +72,16 @@ class LookupModule(LookupBase):
 
     def run(self, terms, variables=None, **kwargs):
         self.set_options(var_options=variables, direct=kwargs)
-        size = self.get_option("size")
-        return [self._read(str(term), size) for term in terms]
+        size, overrides, renderer = (self.get_option(name) for name in ("size", "overrides", "renderer"))
+        overrides = {**overrides, **({"renderer": renderer} if renderer else {})}
+        return [self._read(str(term), size, overrides) for term in terms]
 
-    def _read(self, term, size):
+    def _read(self, term, size, overrides):
         path = self._path(term)
         try:
             values = yaml.safe_load(path.read_text(encoding="utf-8"))
+            if isinstance(values, dict):
+                values = merged(values, overrides)
             return parse(values, size, f"engine_profile {path}").to_dict()
         except OSError as error:
             own = ", ".join(sorted(entry.stem for entry in PROFILES.glob("*.yml")))

@@ -154,7 +154,7 @@ def main() -> None:
     options = module.params
     unit, url, name = options["unit"], options["url"], options["served_model_name"]
     try:
-        wanted = hash_of(read_text(f"{options['etc_root']}/systemd/system/{unit}"))
+        wanted = hash_of(read_text(f"{options['etc_root']}/gb10-ring/engine.json"))
         seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted), options["timeout_s"], unit)
         if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
             seen = with_chat(seen, machine.chat(url, name))

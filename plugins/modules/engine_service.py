@@ -16,6 +16,10 @@ description:
   - >-
     A started rank is not yet a serving group. M(gb10.ring.engine_ready) waits for that. Ranks of one group are started and stopped
     together; the role P(gb10.ring.engine#role) keeps the order.
+  - >-
+    The supervisor of the node, M(gb10.ring.engine_group), is told before, so that a stop is no failure. A stop is looked at afterwards:
+    shared memory of the rank that nobody maps is removed, and the module fails when a process, a container, a listener at the rank's
+    ports, or memory that no process holds is left.
 options:
   state:
     description:
@@ -31,6 +35,30 @@ options:
     description: How long to wait for systemd, in seconds. It should be longer than the profile's C(stop_timeout_s).
     type: int
     default: 120
+  reason:
+    description: Why, for the supervisors' journals.
+    type: str
+    default: asked for
+  memory_wait_s:
+    description: How long after a stop processes, ports and memory may take to be gone or back, in seconds.
+    type: float
+    default: 120.0
+  etc_root:
+    description: Directory that stands for C(/etc), where the rank's C(gb10-ring/engine.json) is.
+    type: path
+    default: /etc
+  run_root:
+    description: Directory that stands for C(/run).
+    type: path
+    default: /run
+  proc_root:
+    description: Directory that stands for C(/proc).
+    type: path
+    default: /proc
+  shm_root:
+    description: Directory that stands for C(/dev/shm).
+    type: path
+    default: /dev/shm
 attributes:
   check_mode:
     description: Says whether it would act, also where the unit is not there yet.
@@ -65,34 +93,44 @@ after:
   returned: success
   type: str
   sample: inactive (dead)
+removed:
+  description: Shared memory of the rank that was removed after a stop.
+  returned: success
+  type: list
+  elements: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine import life, machine
 from ansible_collections.gb10.ring.plugins.module_utils.engine.service import STATES, plan_state
 from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
+SPEC = {
+    "state": {"type": "str", "required": True, "choices": list(STATES)},
+    "unit": {"type": "str", "default": NAME},
+    "timeout_s": {"type": "int", "default": 120},
+    "reason": {"type": "str", "default": "asked for"},
+    "memory_wait_s": {"type": "float", "default": 120.0},
+    "etc_root": {"type": "path", "default": "/etc"},
+    "run_root": {"type": "path", "default": "/run"},
+    "proc_root": {"type": "path", "default": "/proc"},
+    "shm_root": {"type": "path", "default": "/dev/shm"},
+}
+
 
 def main() -> None:
-    module = AnsibleModule(
-        argument_spec={
-            "state": {"type": "str", "required": True, "choices": list(STATES)},
-            "unit": {"type": "str", "default": NAME},
-            "timeout_s": {"type": "int", "default": 120},
-        },
-        supports_check_mode=True,
-    )
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     unit, wanted = module.params["unit"], module.params["state"]
     try:
         before = after = machine.unit_state(unit)
-        plan = plan_state(unit, before, wanted)
-        if plan.changed and not module.check_mode:
-            after = machine.change_state(unit, wanted, module.params["timeout_s"])
+        plan, removed = plan_state(unit, before, wanted), []
+        if not module.check_mode:
+            after, removed = life.apply(module.params, before, plan.changed)
     except HostError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=plan.changed, diff=plan.diff(), before=before.text(), after=after.text())
+    module.exit_json(changed=plan.changed, diff=plan.diff(), before=before.text(), after=after.text(), removed=removed)
 
 
 if __name__ == "__main__":

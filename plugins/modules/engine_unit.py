@@ -13,8 +13,14 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - >-
-    Renders C(/etc/systemd/system/gb10-ring-engine.service) and C(/etc/gb10-ring/engine.json) from an engine profile, the node's place
-    in the group, its fabric and the checkpoint revision, and enables the unit.
+    Renders the unit C(gb10-ring-engine.service) and C(/etc/gb10-ring/engine.json) from an engine profile, the node's place in the
+    group, its fabric and the checkpoint revision, and enables the unit.
+  - >-
+    The profile's C(renderer) decides what the unit runs, a program of the node (C(venv)), C(docker run) in the foreground (C(docker)), or a
+    container of Podman, from C(/etc/containers/systemd/gb10-ring-engine.container) (C(podman)). What another renderer wrote before is removed.
+  - >-
+    Before each start the unit runs C(/etc/gb10-ring/engine-gid.py), which looks the GIDs of the fabric's addresses up. Their indexes
+    differ between nodes and move, so they are nowhere in the unit.
   - >-
     Starts and stops nothing. RV(restart) says whether the rank has to be started again, so that the caller can stop the whole group
     first. M(gb10.ring.engine_service) does that.
@@ -41,6 +47,19 @@ options:
     type: str
     required: true
     choices: [ring, pair, switch]
+  head_ports:
+    description:
+      - C(fabric_ports) of rank 0. Needed when the ranks meet over the fabric (C(rendezvous=fabric) in the profile), on a pair or a switch.
+    type: list
+    elements: dict
+    default: []
+  found:
+    description:
+      - RV(gb10.ring.fabric_info#module:ports) of this node. Then NCCL is given only those RDMA devices that are there and ACTIVE, by the
+        names that they have.
+      - When left out, and in check mode also when none is ACTIVE yet, it is given those that O(ports) names.
+    type: list
+    elements: dict
   management_interface:
     description: Interface of the management plane, over which the ranks find each other.
     type: str
@@ -72,13 +91,14 @@ attributes:
     description: Shows what would be written and whether the rank would have to be started again, on a machine without a checkpoint too.
     support: full
   diff_mode:
-    description: Shows both files and the unit's enablement.
+    description: Shows the files and the unit's enablement.
     support: full
   idempotent:
     description: Writes only what differs.
     support: full
 requirements:
-  - systemd on the node
+  - systemd and Python 3 (C(/usr/bin/python3)) on the node
+  - docker, or podman 4.9 or newer, for the renderers of these names
 seealso:
   - module: gb10.ring.engine_service
   - module: gb10.ring.engine_ready
@@ -111,7 +131,7 @@ state:
   type: str
   sample: active (running)
 hash:
-  description: Identity of the wanted configuration. It covers the unit and the revision's C(config.json).
+  description: Identity of the wanted configuration. It covers the unit and the revision's C(config.json), not the GIDs of a start.
   returned: success
   type: str
   sample: 5f0c3a9be2d14477
@@ -125,6 +145,17 @@ model:
   returned: success
   type: str
   sample: /var/lib/gb10-ring/checkpoints/DeepSeek-V4.1-Flash-EXL3/revisions/6b0f6c2f9c1d2e3a
+spec:
+  description:
+    - All that decides what the rank runs, as it is written to C(engine.json). It is plain data, among it C(env), C(limits),
+      C(container), C(readiness), C(expected) and C(gid_devices).
+  returned: success
+  type: dict
+  sample:
+    profile: vllm-tp3-ring-exl3
+    renderer: docker
+    rank: 0
+    size: 3
 argv:
   description: The rank's command.
   returned: success
@@ -141,13 +172,14 @@ reasons:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine import machine, render
 from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import ProfileError, parse
 from ansible_collections.gb10.ring.plugins.module_utils.engine.service import needs_restart, plan_unit
-from ansible_collections.gb10.ring.plugins.module_utils.engine.spec import Node, SpecError, api_url, build
+from ansible_collections.gb10.ring.plugins.module_utils.engine.spec import Node, SpecError, build
 from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.nccl import usable
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
-from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
 SPEC = {
     "profile": {"type": "dict", "required": True},
@@ -155,6 +187,8 @@ SPEC = {
     "size": {"type": "int", "required": True},
     "shape": {"type": "str", "required": True, "choices": ["ring", "pair", "switch"]},
     "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
+    "head_ports": {"type": "list", "elements": "dict", "default": []},
+    "found": {"type": "list", "elements": "dict"},
     "management_interface": {"type": "str", "required": True},
     "management_address": {"type": "str", "required": True},
     "head_address": {"type": "str", "required": True},
@@ -165,22 +199,29 @@ SPEC = {
 NODE_OPTIONS = ("rank", "size", "shape", "management_interface", "management_address", "head_address")
 
 
+def specification(options, check_mode):
+    """What this rank is to run. Raises HostError, ProfileError, SpecError."""
+    found = options["found"]
+    if check_mode and found is not None and not usable(options["ports"], found):
+        found = None  # a dry run of a node whose fabric is not there yet
+    own = {name: options[name] for name in NODE_OPTIONS}
+    node = Node(fabric_ports=options["ports"], head_fabric_ports=options["head_ports"], found=found, **own)
+    profile = parse(options["profile"], node.size)
+    machine.check_program(profile)
+    model = machine.find_model(options["model_root"], options["revision"], check_mode)
+    return render.with_hash(build(profile, node, model))
+
+
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
-    options = module.params
-    unit_path = f"{options['etc_root']}/systemd/system/{NAME}"
-    record_path = f"{options['etc_root']}/gb10-ring/engine.json"
-    node = Node(fabric_ports=options["ports"], **{name: options[name] for name in NODE_OPTIONS})
     try:
-        profile = parse(options["profile"], node.size)
-        machine.check_executable(profile.executable)
-        model = machine.find_model(options["model_root"], options["revision"], module.check_mode)
-        spec = build(profile, node, model)
+        spec = specification(module.params, module.check_mode)
         state = machine.unit_state(NAME)
-        held = (read_text(unit_path), read_text(record_path))
-        plan = plan_unit(unit_path, (held[0], spec.unit), record_path, (held[1], spec.record), state)
+        enable = render.enabled_by_systemctl(spec)
+        files = machine.held(render.render(spec), render.OWNED, module.params["etc_root"])
+        plan = plan_unit(files, NAME, state, enable)
         if (plan.changed or state.reload) and not module.check_mode:
-            machine.apply_unit(unit_path, record_path, spec)
+            machine.apply_files(files, enable)
     except (HostError, ProfileError, SpecError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(
@@ -190,9 +231,10 @@ def main() -> None:
         restart=needs_restart(state, spec.hash),
         state=state.text(),
         hash=spec.hash,
-        url=api_url(profile, node),
-        model=model.path,
+        url=spec.url,
+        model=spec.model["path"],
         argv=list(spec.argv),
+        spec=spec.to_dict(),
     )
 
 

@@ -9,18 +9,21 @@ import hashlib
 import http.client
 import json
 import os
+import re
 import time
 import urllib.parse
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from ..host import HostError, run, write_text
+from ..host import HostError, read_text, run, write_text
+from .profile import Profile
 from .ready import QUESTION, Look, Reply, ready, settled
 from .service import PROPERTIES, UnitState, parse_show, reached
-from .spec import ModelPlace, Spec
-from .unit import hash_in_environ
+from .spec import ModelPlace
+from .unit import HASH_FILE, NAME, hash_in_environ
 
+RUNTIMES = {"docker": "/usr/bin/docker", "podman": "/usr/bin/podman"}
 NOT_STAGED = "NOT-STAGED"  # stands for the revision in a dry run of a machine that has none yet
 _BODY_LIMIT = 1 << 20
 _REQUEST_TIMEOUT = 5.0
@@ -30,7 +33,7 @@ _LINES = 20
 
 
 def unit_state(unit: str) -> UnitState:
-    """The unit as systemd sees it now, with the configuration hash of its running process."""
+    """The unit as systemd sees it now, with the configuration hash that its process was started with."""
     shown = parse_show(run(["systemctl", "show", "-p", ",".join(PROPERTIES), "--", unit]).stdout)
     if not shown.pid or not shown.running:
         return shown
@@ -38,7 +41,8 @@ def unit_state(unit: str) -> UnitState:
         environ = Path(f"/proc/{shown.pid}/environ").read_bytes()
     except OSError:
         return shown  # it ended since; the next look tells
-    return replace(shown, hash=hash_in_environ(environ))
+    # Podman's monitor, which is the unit's process, has no environment of ours; what ran before it wrote the hash down.
+    return replace(shown, hash=hash_in_environ(environ) or (read_text(HASH_FILE) or "").strip())
 
 
 def journal(unit: str) -> tuple[str, ...]:
@@ -68,6 +72,12 @@ def change_state(unit: str, wanted: str, timeout: float) -> UnitState:
     return state
 
 
+def began(unit: str) -> float:
+    """When the unit's present or last run began, in Unix seconds; 0 when it has not run since boot."""
+    shown = run(["systemctl", "show", "-p", "InactiveExitTimestampMonotonic", "--value", "--", unit]).stdout.strip()
+    return time.time() - time.monotonic() + int(shown) / 1e6 if shown.isdigit() and int(shown) else 0.0
+
+
 def find_model(root: str, revision: str, check_mode: bool) -> ModelPlace:
     """The place of the revision, or of the active one when none is named. Raises HostError when it is not staged.
 
@@ -85,30 +95,73 @@ def find_model(root: str, revision: str, check_mode: bool) -> ModelPlace:
         revision = Path(target).name
     config = Path(root) / "revisions" / revision / "config.json"
     try:
-        digest = hashlib.sha256(config.read_bytes()).hexdigest()
+        content = config.read_bytes()
+        parsed = json.loads(content)
+    except ValueError as error:
+        raise HostError(
+            f"{config}: {error}; it is no JSON. Cure: stage the revision again (checkpoint role)"
+        ) from error
     except OSError as error:
         if check_mode:
             return ModelPlace(root, revision)
         raise HostError(
             f"{config}: {error.strerror}; revision {revision} is not staged here. Cure: run the checkpoint role"
         ) from error
-    return ModelPlace(root, revision, digest)
+    digest = hashlib.sha256(content).hexdigest()
+    return ModelPlace(root, revision, digest, parsed if isinstance(parsed, dict) else {})
 
 
-def apply_unit(unit_path: str, record_path: str, spec: Spec) -> None:
-    """Write both files, the unit last, make systemd read it, and have it started at boot."""
-    write_text(record_path, spec.record)
-    write_text(unit_path, spec.unit)
+def held(wanted: Mapping[str, str], owned: Sequence[str], etc_root: str) -> dict[str, tuple[str | None, str | None]]:
+    """Each owned file by its path on this machine: its text as it is and as wanted. etc_root stands for /etc."""
+    paths = [*wanted, *(path for path in owned if path not in wanted)]
+    places = {path: etc_root + path.removeprefix("/etc") for path in paths}
+    return {place: (read_text(place), wanted.get(path)) for path, place in places.items()}
+
+
+def apply_files(files: Mapping[str, tuple[str | None, str | None]], enable: bool) -> None:
+    """Write or remove each file that differs, make systemd read them, and have the unit started at boot."""
+    for path, (before, after) in files.items():
+        if after is None and before is not None:
+            if path.endswith(".service"):
+                run(["systemctl", "disable", "--quiet", "--", NAME], check=False)
+            remove(path)
+        elif after is not None and before != after:
+            write_text(path, after)
     run(["systemctl", "daemon-reload"])
-    run(["systemctl", "enable", "--quiet", "--", Path(unit_path).name])
+    if enable:
+        run(["systemctl", "enable", "--quiet", "--", NAME])
 
 
-def check_executable(path: str) -> None:
-    """Raises HostError unless the engine can be run."""
+def remove(path: str) -> None:
+    try:
+        Path(path).unlink(missing_ok=True)
+    except OSError as error:
+        raise HostError(f"cannot remove {path}: {error.strerror}") from error
+
+
+def check_program(profile: Profile) -> None:
+    """Raises HostError unless the engine, or the program that runs its container, is there; with everything that is missing."""
+    path = RUNTIMES.get(profile.renderer, profile.executable)
+    cure = (
+        "install the engine there, or correct `executable` in the profile"
+        if path == profile.executable
+        else f"install {profile.renderer} on the node, or choose another engine_renderer"
+    )
     if not os.access(path, os.X_OK) or Path(path).is_dir():
+        raise HostError(f"{path} is no executable file on this machine. Cure: {cure}")
+    missing = [f"{name} {version}" for name, version in profile.pins.items() if not _pinned(path, name, version)]
+    if missing and profile.renderer == "venv":
         raise HostError(
-            f"{path} is no executable file on this machine. Cure: install the engine there, or correct `executable` in the profile"
+            f"the environment of {path} lacks {', '.join(missing)}, which profile {profile.name} pins. Cure: "
+            f"{Path(path).parent}/pip install --no-deps {' '.join(item.replace(' ', '==') for item in missing)}"
         )
+
+
+def _pinned(executable: str, name: str, version: str) -> bool:
+    """Whether the virtual environment of the executable has this version, by the folder that every installer leaves."""
+    site = Path(executable).parent.parent
+    stem = re.sub(r"[-_.]+", "[-_.]", name)
+    return any(site.glob(f"lib/python3*/site-packages/{stem}-{version}.dist-info"))
 
 
 def ask(url: str, path: str, body: dict[str, object] | None = None) -> Reply:

@@ -42,9 +42,14 @@ class Look:
     journal: tuple[str, ...] = ()
 
 
+def ended(look: Look) -> bool:
+    """Whether the wait would be in vain: the rank ended by itself, or was stopped because another one did."""
+    return look.unit.failed or look.unit.active == "inactive"
+
+
 def settled(look: Look) -> bool:
-    """Whether to stop waiting: all is well, or the unit ended by itself and the wait would be in vain."""
-    return look.unit.failed or ready(look)
+    """Whether to stop waiting."""
+    return ended(look) or ready(look)
 
 
 def ready(look: Look) -> bool:
@@ -150,7 +155,7 @@ def outcome(look: Look) -> str:
     """``ready``, ``ended`` (the engine ended by itself), or ``waiting``."""
     if ready(look):
         return "ready"
-    return "ended" if look.unit.failed else "waiting"
+    return "ended" if ended(look) else "waiting"
 
 
 def with_chat(look: Look, chat: Reply) -> Look:

@@ -107,24 +107,25 @@ def reached(state: UnitState, wanted: str) -> bool:
 
 
 def plan_unit(
-    unit_path: str, unit: tuple[str | None, str], record_path: str, record: tuple[str | None, str], state: UnitState
+    files: Mapping[str, tuple[str | None, str | None]], unit: str, state: UnitState, enable: bool = True
 ) -> Plan:
-    """Changes of the owned files and of the unit's enablement. unit, record: text as it is and as wanted."""
+    """Changes of the owned files and of the unit's enablement. files: path to text as it is and as wanted; None: absent.
+
+    enable: whether systemctl has to enable the unit.
+    """
     changes = [
-        Change(path, before or "", after, why)
-        for path, (before, after), why in (
-            (record_path, record, "what the engine is run from"),
-            (unit_path, unit, "the engine's unit"),
-        )
+        Change(path, before or "", after or "", _why(path, after))
+        for path, (before, after) in files.items()
         if before != after
     ]
-    if state.enabled != "enabled":
-        changes.append(
-            Change(
-                f"{unit_path.rpartition('/')[2]} at boot",
-                state.enabled or "disabled",
-                "enabled",
-                "start with the machine",
-            )
-        )
+    if enable and state.enabled != "enabled":
+        changes.append(Change(f"{unit} at boot", state.enabled or "disabled", "enabled", "start with the machine"))
     return Plan(tuple(changes))
+
+
+def _why(path: str, after: str | None) -> str:
+    if after is None:
+        return "another renderer's, not used any more"
+    if path.endswith(".json"):
+        return "what the engine is run from"
+    return "finds the GIDs at each start" if path.endswith(".py") else "the engine's unit"

@@ -1,64 +1,143 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What one rank runs: argument list, environment, unit and the file that records them, from profile, node and model."""
+"""All that decides what one rank runs, from profile, node and checkpoint: the one description that every renderer starts from."""
 
 from __future__ import annotations
 
 import ipaddress
-import json
 import posixpath
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ..fabric import nccl
+from ..checkpoint import engram
+from .environment import Meeting, Node, SpecError, environment, fields, filled, filled_value, meeting, rdma_devices
+from .invariants import model_problems, shape_problems
+from .options import words
 from .profile import Profile
-from .unit import CACHE, NAME, UnitSettings, hash_of, render
 
-_CACHE_PATH = f"/var/cache/{CACHE}"
-
-
-class SpecError(ValueError):
-    """The node's part of the group is described wrongly; the text is the message for the user."""
-
-
-@dataclass(frozen=True)
-class Node:
-    """One member of the group, from the inventory."""
-
-    rank: int
-    size: int
-    shape: str
-    fabric_ports: Sequence[Mapping[str, Any]]
-    management_interface: str
-    management_address: str
-    head_address: str
+NAME = "gb10-ring-engine"
+__all__ = ["EngineSpec", "ModelPlace", "Node", "SpecError", "api_url", "build"]
 
 
 @dataclass(frozen=True)
 class ModelPlace:
-    """Where the checkpoint lies. root: the directory that holds revisions/. config_digest: of the revision's config.json."""
+    """Where the checkpoint lies. root: the directory that holds revisions/. config: the revision's config.json, None: not staged.
+
+    config_digest: SHA-256 of that file. engine_path: where the engine finds the revision when that is not below its mount.
+    """
 
     root: str
     revision: str
     config_digest: str = ""
+    config: Mapping[str, Any] | None = None
+    engine_path: str = ""
 
     @property
     def path(self) -> str:
         """The revision itself: the engine never goes through the `current` link, which may move under it."""
-        return posixpath.join(self.root, "revisions", self.revision)
+        return self.below(self.root)
+
+    def below(self, root: str) -> str:
+        return posixpath.join(root, "revisions", self.revision)
 
 
 @dataclass(frozen=True)
-class Spec:
-    """All that decides what the rank runs."""
+class Mount:
+    """A directory or file of the node inside the container."""
 
+    source: str
+    target: str
+    read_only: bool = True
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a rank may use. 0: not limited here. memlock: bytes or infinity; stop_timeout: seconds."""
+
+    memory_gib: int
+    shm_gib: int
+    cpus: int
+    memlock: str
+    nofile: int
+    stack: int
+    oom_score_adjust: int
+    stop_timeout_s: int
+
+
+@dataclass(frozen=True)
+class Container:
+    """How the rank is run in a container. image: what a runtime is given, an id where one is known, else NAME@DIGEST."""
+
+    image: str
+    reference: str
+    mounts: tuple[Mount, ...]
+    devices: tuple[str, ...]
+    gpus: str
+    capabilities: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Readiness:
+    """How to see that the group serves. start_position: 0 starts first; the highest rank does, the head last."""
+
+    health: str
+    models: str
+    line: str
+    timeout_s: int
+    start_position: int
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a healthy rank shows. log_lines: {text, want, means} of this rank. memory_gib: weights, activations, graphs; 0: unknown."""
+
+    log_lines: tuple[Mapping[str, str], ...]
+    memory_gib: float
+
+
+@dataclass(frozen=True)
+class EngineSpec:
+    """One rank. options: the profile's with this rank's values, also in argv.
+
+    hash: of everything that is rendered from it and of the checkpoint's configuration; render.with_hash fills it in.
+    """
+
+    profile: str
+    engine: str
+    renderer: str
+    rank: int
+    size: int
+    shape: str
+    url: str
     argv: tuple[str, ...]
+    options: Mapping[str, Any]
     env: Mapping[str, str]
-    unit: str
-    record: str
-    hash: str
+    gid_devices: Mapping[str, str]
+    gid_variables: tuple[str, ...]
+    ports: Mapping[str, int]
+    rendezvous: Mapping[str, str]
+    model: Mapping[str, str]
+    working_directory: str
+    cache_directory: str
+    limits: Limits
+    readiness: Readiness
+    expected: Expected
+    served_model_name: str
+    container: Container | None = None
+    pins: Mapping[str, str] = field(default_factory=dict)
+    hash: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, ready for JSON."""
+        return _plain(asdict(self))  # type: ignore[no-any-return]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def api_url(profile: Profile, node: Node) -> str:
@@ -70,87 +149,143 @@ def api_url(profile: Profile, node: Node) -> str:
     return f"http://{node.head_address if wildcard else profile.host}:{profile.port}"
 
 
-def build(profile: Profile, node: Node, model: ModelPlace) -> Spec:
-    """The rank's specification. Raises SpecError."""
+def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
+    """The rank's specification, without its hash. Raises SpecError with everything that does not fit."""
+    problems = [*shape_problems(profile, node.shape), *model_problems(profile, model.config)]
     if not 0 <= node.rank < node.size:
-        raise SpecError(f"ring_rank is {node.rank}, expected 0 to {node.size - 1} in a group of {node.size}")
-    argv = _vllm_argv(profile, node, model)
-    env = _environment(profile, node, model)
-    settings = UnitSettings(
-        description=f"Inference engine {profile.name}, rank {node.rank} of {node.size} (gb10.ring)",
-        argv=argv,
-        env=env,
-        model_root=model.root,
-        stop_timeout_s=profile.stop_timeout_s,
-        limit_memlock=profile.limit_memlock,
-        limit_nofile=profile.limit_nofile,
-        oom_score_adjust=profile.oom_score_adjust,
-    )
-    unit = render(settings, model.config_digest)
-    record = {
-        "hash": hash_of(unit),
-        "unit": NAME,
-        "url": api_url(profile, node),
-        "rank": node.rank,
-        "size": node.size,
-        "shape": node.shape,
-        "model": {
+        problems.insert(0, f"ring_rank is {node.rank}, expected 0 to {node.size - 1} in a group of {node.size}")
+    if problems:
+        raise SpecError("\n".join(problems))
+    inside = profile.renderer != "venv"
+    where = meeting(profile, node)
+    root, cache = (profile.model_mount, profile.cache_mount) if inside else (model.root, profile.cache_directory)
+    devices = rdma_devices(node)
+    known = fields(node, where, _model_fields(profile, node, model, root, cache), list(devices))
+    argv = _vllm(profile, node, where, known) if profile.engine == "vllm" else _sglang(profile, node, where, known)
+    return EngineSpec(
+        profile=profile.name,
+        engine=profile.engine,
+        renderer=profile.renderer,
+        rank=node.rank,
+        size=node.size,
+        shape=node.shape,
+        url=api_url(profile, node),
+        argv=(profile.executable, *profile.command, *argv, *(filled(word, known) for word in profile.args)),
+        options=filled_value(profile.options, known),
+        env=environment(profile, node, cache, known),
+        gid_devices=devices,
+        gid_variables=profile.gid_variables,
+        ports={"api": profile.port, "rendezvous": profile.rendezvous_port},
+        rendezvous={"interface": where.interface, "address": where.address, "head": where.head},
+        model={
             "root": model.root,
             "revision": model.revision,
             "path": model.path,
+            "engine_path": known["model"],
             "config_sha256": model.config_digest,
         },
-        "profile": profile.to_dict(),
-        "argv": list(argv),
-        "env": dict(sorted(env.items())),
+        working_directory=profile.working_directory or model.root,
+        cache_directory=profile.cache_directory,
+        limits=_limits(profile),
+        readiness=_readiness(profile, node),
+        expected=_expected(profile, node),
+        served_model_name=profile.served_model_name,
+        container=_container(profile, model) if inside else None,
+        pins=profile.pins,
+    )
+
+
+def _model_fields(profile: Profile, node: Node, model: ModelPlace, root: str, cache: str) -> dict[str, str]:
+    return {
+        "model": model.engine_path or model.below(root),
+        "model_root": root,
+        "cache": cache,
+        "engram_rows": _engram_rows(profile, node, model) if _asks(profile, "{engram_rows}") else "",
     }
-    return Spec(argv, env, unit, json.dumps(record, indent=2) + "\n", hash_of(unit))
 
 
-def _vllm_argv(profile: Profile, node: Node, model: ModelPlace) -> tuple[str, ...]:
-    argv = [
-        profile.executable,
-        "serve",
-        model.path,
-        *("--served-model-name", profile.served_model_name),
+def _asks(profile: Profile, what: str) -> bool:
+    return any(what in value for value in profile.env.values())
+
+
+def _engram_rows(profile: Profile, node: Node, model: ModelPlace) -> str:
+    """LAYER:FIRST:AFTER of each Engram table that this rank reads, as SPARK_ENGRAM_ROWS wants it."""
+    if model.config is None:
+        return "NOT-STAGED"
+    try:
+        tables = engram.ranges(model.config, node.size, profile.engine)[node.rank]
+    except engram.EngramError as error:
+        raise SpecError(f"{model.path}/config.json: {error}") from error
+    return ",".join(f"{layer}:{rows[0]}:{rows[1]}" for layer, rows in tables.items())
+
+
+def _vllm(profile: Profile, node: Node, where: Meeting, known: Mapping[str, str]) -> list[str]:
+    return [
+        known["model"],
+        *("--served-model-name", profile.served_model_name, *profile.served_model_aliases),
         *("--tensor-parallel-size", str(profile.tensor_parallel)),
         *("--nnodes", str(node.size)),
         *("--node-rank", str(node.rank)),
-        *("--master-addr", node.head_address),
+        *("--master-addr", where.head),
         *("--master-port", str(profile.rendezvous_port)),
         *("--distributed-executor-backend", "mp"),
         *("--host", profile.host),
         *("--port", str(profile.port)),
         *(["--headless"] if node.rank else []),
-        *(_filled(word, model) for word in profile.args),
+        *words(filled_value(profile.options, known)),
     ]
-    return tuple(argv)
 
 
-def _environment(profile: Profile, node: Node, model: ModelPlace) -> dict[str, str]:
-    """Fabric, offline and cache settings, under the profile's own; an empty value of the profile unsets a variable."""
-    try:
-        fabric = nccl.environment(node.shape, node.size, node.fabric_ports, node.management_interface)
-    except nccl.NcclError as error:
-        raise SpecError(str(error)) from error
-    result = {
-        **fabric,
-        # The checkpoint is local and complete: nothing may be looked up or reported outside.
-        "HF_HUB_OFFLINE": "1",
-        "TRANSFORMERS_OFFLINE": "1",
-        "VLLM_NO_USAGE_STATS": "1",
-        "DO_NOT_TRACK": "1",
-        # Home directories are hidden from the unit; compiled kernels have to survive a restart.
-        "HOME": _CACHE_PATH,
-        "XDG_CACHE_HOME": _CACHE_PATH,
-        "VLLM_CACHE_ROOT": f"{_CACHE_PATH}/vllm",
-        "VLLM_ENGINE_READY_TIMEOUT_S": str(profile.ready_timeout_s),
-        **{name: _filled(value, model) for name, value in profile.env.items()},
-        "VLLM_HOST_IP": node.management_address,
-    }
-    return {name: value for name, value in result.items() if value}
+def _sglang(profile: Profile, node: Node, where: Meeting, known: Mapping[str, str]) -> list[str]:
+    return [
+        *("--model-path", known["model"]),
+        *("--served-model-name", profile.served_model_name),
+        *("--tp", str(profile.tensor_parallel)),
+        *("--nnodes", str(node.size)),
+        *("--node-rank", str(node.rank)),
+        *("--dist-init-addr", f"{where.head}:{profile.rendezvous_port}"),
+        *("--host", profile.host),
+        *("--port", str(profile.port)),
+        *words(filled_value(profile.options, known)),
+    ]
 
 
-def _filled(text: str, model: ModelPlace) -> str:
-    """`{model}` replaced by the model's directory; other braces stay, JSON values are full of them."""
-    return text.replace("{model}", model.path)
+def _limits(profile: Profile) -> Limits:
+    return Limits(
+        memory_gib=profile.memory_gib,
+        shm_gib=profile.shm_gib,
+        cpus=profile.cpus,
+        memlock=profile.limit_memlock,
+        nofile=profile.limit_nofile,
+        stack=profile.limit_stack,
+        oom_score_adjust=profile.oom_score_adjust,
+        stop_timeout_s=profile.stop_timeout_s,
+    )
+
+
+def _readiness(profile: Profile, node: Node) -> Readiness:
+    return Readiness("/health", "/v1/models", profile.ready_line, profile.ready_timeout_s, node.size - 1 - node.rank)
+
+
+def _expected(profile: Profile, node: Node) -> Expected:
+    lines = tuple(
+        {"text": line["text"], "want": line.get("want", "present"), "means": line["means"]}
+        for line in profile.log_lines
+        if line.get("ranks", "all") == "all" or node.rank == 0
+    )
+    return Expected(lines, profile.weights_gib + profile.activations_gib + profile.graphs_gib)
+
+
+def _container(profile: Profile, model: ModelPlace) -> Container:
+    own = (Mount(model.root, profile.model_mount), Mount(profile.cache_directory, profile.cache_mount, read_only=False))
+    more = tuple(
+        Mount(mount["source"], mount["target"], bool(mount.get("read_only", True))) for mount in profile.mounts
+    )
+    return Container(
+        image=profile.image_id or profile.image,
+        reference=profile.image,
+        mounts=(*own, *more),
+        devices=profile.devices,
+        gpus=profile.gpus,
+        capabilities=profile.capabilities,
+    )

@@ -1,33 +1,29 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Text of the engine's systemd unit: quoting by systemd's rules (systemd.syntax, systemd.service) and the unit itself."""
+"""Text of systemd units: quoting by systemd's rules (systemd.syntax, systemd.service), and what the units of all renderers share."""
 
 from __future__ import annotations
 
 import hashlib
+import json
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
-NAME = "gb10-ring-engine.service"
-CACHE = "gb10-ring-engine"  # below /var/cache: compiled kernels live there, since the unit cannot see home directories
+from .spec import NAME as STEM
+from .spec import EngineSpec
+
+NAME = f"{STEM}.service"
+RUN = f"/run/{STEM}"
+GID_FILE = f"{RUN}/gid.env"
+HASH_FILE = f"{RUN}/hash"
+GID_PROGRAM = "/etc/gb10-ring/engine-gid.py"
+GID_WAIT_S = 60  # a link may come up after the engine's start at boot; below systemd's own 90 s for a start
 HASH_VARIABLE = "GB10_RING_ENGINE_HASH"
+MANAGED = "# Managed by gb10.ring (module engine_unit): changes here are overwritten."
+_CACHE_ROOT = "/var/cache/"
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./${}\[\]-]+\Z")
-
-
-@dataclass(frozen=True)
-class UnitSettings:
-    """What the unit is rendered from. model_root: the directory above revisions/, read-only to the engine."""
-
-    description: str
-    argv: tuple[str, ...]
-    env: Mapping[str, str]
-    model_root: str
-    stop_timeout_s: int
-    limit_memlock: str
-    limit_nofile: int
-    oom_score_adjust: int
 
 
 def quote(word: str, expand_dollar: bool = True) -> str:
@@ -44,6 +40,11 @@ def command_line(argv: Sequence[str]) -> str:
     return " ".join(quote(word) for word in argv)
 
 
+def command_lines(rows: Sequence[Sequence[str]]) -> str:
+    """A long command, a row a line; systemd joins lines that end in a backslash."""
+    return " \\\n  ".join(command_line(row) for row in rows)
+
+
 def assignment(name: str, value: str) -> str:
     """One Environment= line."""
     return f"Environment={quote(f'{name}={value}', expand_dollar=False)}"
@@ -54,57 +55,12 @@ def digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def render(settings: UnitSettings, identity: str) -> str:
-    """The unit's text. identity: what else decides whether a running engine is current (the model's configuration)."""
-    mark = digest(_render(settings, "") + identity)
-    return _render(settings, mark)
-
-
-def _render(settings: UnitSettings, mark: str) -> str:
-    lines = [
-        "# Managed by gb10.ring (module engine_unit): changes here are overwritten.",
-        "[Unit]",
-        f"Description={settings.description.replace('%', '%%')}",
-        "After=network-online.target",
-        "Wants=network-online.target",
-        f"RequiresMountsFor={quote(settings.model_root, expand_dollar=False)}",
-        "# A rank that waits for its group may fail many times before the last node is up.",
-        "StartLimitIntervalSec=0",
-        "",
-        "[Service]",
-        "Type=simple",
-        f"WorkingDirectory={settings.model_root.replace('%', '%%')}",
-        *(assignment(name, value) for name, value in sorted(settings.env.items())),
-        assignment(HASH_VARIABLE, mark),
-        f"ExecStart={command_line(settings.argv)}",
-        "Restart=on-failure",
-        "RestartSec=10",
-        f"TimeoutStopSec={settings.stop_timeout_s}",
-        f"LimitMEMLOCK={settings.limit_memlock}",
-        f"LimitNOFILE={settings.limit_nofile}",
-        "# When memory runs out the kernel takes the engine, not sshd.",
-        f"OOMScoreAdjust={settings.oom_score_adjust}",
-        f"CacheDirectory={CACHE}",
-        f"ReadOnlyPaths={quote(settings.model_root, expand_dollar=False)}",
-        "NoNewPrivileges=true",
-        "PrivateTmp=true",
-        "ProtectHome=true",
-        "ProtectSystem=full",
-        "ProtectControlGroups=true",
-        "ProtectKernelTunables=true",
-        "RestrictSUIDSGID=true",
-        "LockPersonality=true",
-        "",
-        "[Install]",
-        "WantedBy=multi-user.target",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-def hash_of(unit_text: str | None) -> str:
-    """The configuration hash that a unit's text carries, or an empty text."""
-    found = re.search(rf"^Environment={HASH_VARIABLE}=([0-9a-f]+)$", unit_text or "", re.MULTILINE)
-    return found[1] if found else ""
+def hash_of(record: str | None) -> str:
+    """The configuration hash that a record (engine.json) carries, or an empty text."""
+    try:
+        return str(json.loads(record or "{}").get("hash", ""))
+    except (ValueError, AttributeError):
+        return ""
 
 
 def hash_in_environ(environ: bytes) -> str:
@@ -113,3 +69,63 @@ def hash_in_environ(environ: bytes) -> str:
     return next(
         (part[len(prefix) :].decode("ascii", "replace") for part in environ.split(b"\0") if part.startswith(prefix)), ""
     )
+
+
+def description(spec: EngineSpec) -> str:
+    return f"Inference engine {spec.profile}, rank {spec.rank} of {spec.size} (gb10.ring)".replace("%", "%%")
+
+
+def start_of_unit(spec: EngineSpec, after: Sequence[str] = ()) -> list[str]:
+    """The [Unit] section. after: further units that have to be up first."""
+    needed = " ".join(("network-online.target", *after))
+    return [
+        MANAGED,
+        "[Unit]",
+        f"Description={description(spec)}",
+        f"After={needed}",
+        f"Wants={needed}",
+        f"RequiresMountsFor={quote(spec.model['root'], expand_dollar=False)}",
+        "# However often the group is started: nothing starts it but people, the supervisor's orders and a boot.",
+        "StartLimitIntervalSec=0",
+        "",
+    ]
+
+
+def gid_probe(spec: EngineSpec) -> str:
+    """The command that finds the GIDs of this start and notes the configuration's hash."""
+    variables = [word for name in spec.gid_variables for word in ("--variable", name)]
+    devices = [f"{device}={address}" for device, address in spec.gid_devices.items()]
+    return command_line(
+        ["/usr/bin/python3", "-I", GID_PROGRAM, "--wait", str(GID_WAIT_S), *variables, "--", RUN, *devices]
+    )
+
+
+def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
+    """How systemd starts the rank again and what it may use, the same for all renderers."""
+    return [
+        f"RuntimeDirectory={STEM}",
+        f"ExecStartPre={gid_probe(spec)}",
+        "# A rank alone never comes back: it would meet a stale rendezvous. gb10-ring-group.service ends the group, and starts it whole.",
+        "Restart=no",
+        f"TimeoutStopSec={stop_timeout_s}",
+        f"LimitMEMLOCK={spec.limits.memlock}",
+        f"LimitNOFILE={spec.limits.nofile}",
+        *([f"LimitSTACK={spec.limits.stack}"] if spec.limits.stack else []),
+        "# When memory runs out the kernel takes the engine, not sshd.",
+        f"OOMScoreAdjust={spec.limits.oom_score_adjust}",
+    ]
+
+
+def cache_directory(spec: EngineSpec) -> list[str]:
+    """Compiled kernels outlive the process: systemd makes the directory where it can, else a command does."""
+    place = posixpath.normpath(spec.cache_directory)
+    if place.startswith(_CACHE_ROOT):
+        return [f"CacheDirectory={quote(place[len(_CACHE_ROOT) :], expand_dollar=False)}"]
+    return [f"ExecStartPre={command_line(['/usr/bin/mkdir', '-p', place])}"]
+
+
+def environment_lines(values: Mapping[str, str]) -> list[str]:
+    return [assignment(name, value) for name, value in sorted(values.items())]
+
+
+INSTALL = ["", "[Install]", "WantedBy=multi-user.target"]

@@ -84,8 +84,26 @@ def _planned(fabric_ports: Sequence[Mapping[str, Any]]) -> list[str]:
     return names
 
 
+def usable(fabric_ports: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The RDMA devices of the planned ports that are there and ACTIVE, in NCCL's order; empty when there is none."""
+    return _looked_at(fabric_ports, found)[0]
+
+
 def _active(fabric_ports: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]) -> list[str]:
-    """By netdev: that is what the plan gave an address to. NCCL waits without end for a device whose port is down."""
+    names, states = _looked_at(fabric_ports, found)
+    if not names:
+        seen = ", ".join(f"{netdev}: {state}" for netdev, state in states.items()) or "no planned port"
+        raise NcclError(f"no RDMA device of the fabric is ACTIVE ({seen}); run verify.yml and see to the cables first")
+    return names
+
+
+def _looked_at(
+    fabric_ports: Sequence[Mapping[str, Any]], found: Sequence[Mapping[str, Any]]
+) -> tuple[list[str], dict[str, str]]:
+    """Usable devices, and what each planned netdev has. By netdev: that is what the plan gave an address to.
+
+    NCCL waits without end for a device whose port is down.
+    """
     by_netdev = {function["netdev"]: function for function in found if function["present"]}
     states = {}
     names = []
@@ -95,10 +113,7 @@ def _active(fabric_ports: Sequence[Mapping[str, Any]], found: Sequence[Mapping[s
         states[port["netdev"]] = f"{device} {state}" if device else "no RDMA device" if function else "absent"
         if device and state.endswith(" ACTIVE"):
             names.append(str(device))
-    if not names:
-        seen = ", ".join(f"{netdev}: {state}" for netdev, state in states.items()) or "no planned port"
-        raise NcclError(f"no RDMA device of the fabric is ACTIVE ({seen}); run verify.yml and see to the cables first")
-    return names
+    return names, states
 
 
 def _ordered(fabric_ports: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

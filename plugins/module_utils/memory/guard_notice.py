@@ -1,11 +1,11 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""How the guards of a group tell each other that it is to stop: four datagrams, and what each of them proves; pure.
+"""How services of ours tell each other something, such as that the group is to stop: four datagrams, and what each proves; pure.
 
     A -> B  hello {cookie}                                  anybody may ask
     B -> A  nonce {cookie, nonce}                           the nonce is good once
-    A -> B  stop or ping {cookie, nonce, node, text, mac}   A knows the token, and says it now
+    A -> B  word {cookie, nonce, node, text, mac}           A knows the token, and says it now; its kind is stop or ping between guards
     B -> A  ack {cookie, mac}                               B knows the token, and has heard it
 
 A lost datagram costs one repetition. What is recorded cannot be played again: the nonce changes when a word is taken, and when
@@ -65,11 +65,20 @@ class Heard(NamedTuple):
     stop: str = ""
 
 
-class Listener:
-    """The side that is told."""
+class Taken(NamedTuple):
+    """What a datagram comes to. reply: to be sent back, empty for nothing. kind: of the word that was proved, empty for none."""
 
-    def __init__(self, random: Callable[[], str] = fresh) -> None:
+    reply: Message
+    kind: str = ""
+    text: str = ""
+
+
+class Listener:
+    """The side that is told. kinds: of the words that it takes."""
+
+    def __init__(self, random: Callable[[], str] = fresh, kinds: tuple[str, ...] = (STOP, PING)) -> None:
         self._random = random
+        self._kinds = kinds
         self._nonce = random()
 
     def renew(self) -> None:
@@ -77,17 +86,20 @@ class Listener:
         self._nonce = self._random()
 
     def hear(self, message: Mapping[str, str], token: str) -> Heard:
-        kind, cookie = message.get("kind"), message.get("cookie", "")[:64]
-        if not token or kind not in (HELLO, STOP, PING):
-            return Heard({})
+        taken = self.take(message, token)
+        return Heard(taken.reply, f"{message.get('node', '')} says: {taken.text}" if taken.kind == STOP else "")
+
+    def take(self, message: Mapping[str, str], token: str) -> Taken:
+        kind, cookie = message.get("kind", ""), message.get("cookie", "")[:64]
+        if not token or kind not in (HELLO, *self._kinds):
+            return Taken({})
         if kind == HELLO or message.get("nonce") != self._nonce:
-            return Heard({"kind": NONCE, "cookie": cookie, "nonce": self._nonce})
+            return Taken({"kind": NONCE, "cookie": cookie, "nonce": self._nonce})
         if not signed(token, message):
-            return Heard({})
+            return Taken({})
         self.renew()
         ack = {"kind": ACK, "cookie": cookie}
-        stop = f"{message.get('node', '')} says: {message.get('text', '')}" if kind == STOP else ""
-        return Heard({**ack, "mac": sign(token, ack)}, stop)
+        return Taken({**ack, "mac": sign(token, ack)}, kind, message.get("text", ""))
 
 
 class Word(NamedTuple):
@@ -102,11 +114,12 @@ class Word(NamedTuple):
 
 
 class Teller:
-    """The side that tells. Neighbours are named by their address."""
+    """The side that tells. Neighbours are named by their address. limit: characters of a word."""
 
-    def __init__(self, node: str, random: Callable[[], str] = fresh) -> None:
+    def __init__(self, node: str, random: Callable[[], str] = fresh, limit: int = TEXT_LIMIT) -> None:
         self._node = node
         self._random = random
+        self._limit = limit
         self.words: dict[str, Word] = {}
         self.answered: dict[str, float] = {}
 
@@ -114,7 +127,13 @@ class Teller:
         """A stop takes the place of a ping, never the other way round."""
         held = self.words.get(address)
         if held is None or kind == STOP:
-            self.words[address] = Word(kind, text[:TEXT_LIMIT], self._random(), now)
+            self.words[address] = Word(kind, text[: self._limit], self._random(), now)
+
+    def refresh(self, address: str, kind: str, text: str) -> None:
+        """Say it as it is now, where a word of this kind has not been taken yet."""
+        held = self.words.get(address)
+        if held is not None and held.kind == kind:
+            self.words[address] = held._replace(text=text[: self._limit])
 
     def forget(self) -> None:
         """Tell nobody anything any more: the group has been started anew."""

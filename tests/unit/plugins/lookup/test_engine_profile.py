@@ -8,6 +8,7 @@ from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
 
 from ansible_collections.gb10.ring.plugins.lookup.engine_profile import PROFILES, LookupModule
+from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import GROUPS
 
 
 class Lookup(LookupModule):
@@ -17,7 +18,7 @@ class Lookup(LookupModule):
         self.given = direct
 
     def get_option(self, option, hostvars=None):
-        return self.given[option]
+        return self.given.get(option, {"overrides": {}, "renderer": ""}.get(option))
 
 
 def read(*terms, base=None, **options):
@@ -29,9 +30,31 @@ def read(*terms, base=None, **options):
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in PROFILES.glob("*.yml")))
 def test_every_profile_of_the_role_holds(name):
-    (profile,) = read(name, size=3)
+    group = GROUPS[name]
+    size = len(group.topology["nodes"])
+    (profile,) = read(name, size=size, overrides=group.overrides)
     assert profile["name"] == name
-    assert profile["tensor_parallel"] == 3
+    assert profile["tensor_parallel"] == size
+
+
+@pytest.mark.parametrize("name", ["sglang-tp4-engram", "vllm-tp2-pair-vision", "vllm-tp3-ring-docker"])
+def test_an_image_that_is_published_by_a_tag_needs_the_users_digest(name):
+    with pytest.raises(AnsibleError) as error:
+        read(name, size=len(GROUPS[name].topology["nodes"]))
+    assert "a tag that can move; renderer docker runs images by digest only. Cure: engine_overrides" in str(error.value)
+
+
+def test_overrides_are_merged_key_by_key():
+    over = {"options": {"max-num-seqs": None, "block-size": 64}, "env": {"MAX_JOBS": None, "X": 1}, "shm_gib": 4}
+    (profile,) = read("lab", size=3, overrides=over)
+    assert "max-num-seqs" not in profile["options"]
+    assert (profile["options"]["block-size"], profile["options"]["max-model-len"]) == (64, 131072)
+    assert (profile["env"]["MAX_JOBS"], profile["env"]["X"], profile["shm_gib"]) == ("", "1", 4)
+
+
+@pytest.mark.parametrize(("renderer", "expected"), [("", "docker"), ("podman", "podman"), ("kubernetes", "kubernetes")])
+def test_the_renderer_replaces_the_profiles(renderer, expected):
+    assert read("vllm-tp3-ring-exl3", size=3, renderer=renderer)[0]["renderer"] == expected
 
 
 def test_a_file_of_the_users(tmp_path):
@@ -43,7 +66,10 @@ def test_a_file_of_the_users(tmp_path):
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (None, "No such file or directory. Allowed: a profile of the engine role (lab), or the path of a YAML file"),
+        (
+            None,
+            "No such file or directory. Allowed: a profile of the engine role (lab, lab-vllm-cpu, sglang-tp4-engram,",
+        ),
         ("name: [", "while parsing"),
         ("name: x\n", "executable is missing"),
         (

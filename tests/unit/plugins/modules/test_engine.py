@@ -65,15 +65,17 @@ def written(node):
     return sorted(str(path.relative_to(node / "etc")) for path in (node / "etc").rglob("*") if path.is_file())
 
 
-BOTH = ["gb10-ring/engine.json", "systemd/system/gb10-ring-engine.service"]
+UNIT, QUADLET = "systemd/system/gb10-ring-engine.service", "containers/systemd/gb10-ring-engine.container"
+ALL = ["gb10-ring/engine-gid.py", "gb10-ring/engine.json", UNIT]
+CONTAINER = {"executable": "vllm", "image": f"example.org/vllm@sha256:{'a' * 64}"}
 
 
-def test_unit_check_mode_shows_both_files_and_writes_none(systemd, node, capsys):
+def test_unit_check_mode_shows_all_files_and_writes_none(systemd, node, capsys):
     result = unit(node, capsys, check=True)
     assert result["changed"]
     assert result["restart"]
-    assert [entry["before"] for entry in result["diff"]] == ["", "", "disabled\n"]
-    assert "ExecStart=" in result["diff"][1]["after"]
+    assert [entry["before"] for entry in result["diff"]] == ["", "", "", "disabled\n"]
+    assert "ExecStart=" in result["diff"][2]["after"]
     assert written(node) == []
     assert systemd.calls == []
 
@@ -83,7 +85,7 @@ def test_unit_is_written_enabled_and_then_left_alone(systemd, node, capsys):
     assert result["changed"]
     assert result["url"] == "http://192.0.2.11:8000"
     assert result["model"] == f"{node}/m/revisions/r1"
-    assert written(node) == BOTH
+    assert written(node) == ALL
     assert systemd.calls == ["daemon-reload", "enable"]
     again = unit(node, capsys)
     assert not again["changed"]
@@ -96,8 +98,78 @@ def test_unit_is_written_enabled_and_then_left_alone(systemd, node, capsys):
 def test_unit_diff_and_apply_are_one_plan(systemd, node, capsys):
     planned = unit(node, capsys, check=True)["diff"]
     assert unit(node, capsys)["diff"] == planned
-    assert (node / "etc/systemd/system/gb10-ring-engine.service").read_text() == planned[1]["after"]
-    assert (node / "etc/gb10-ring/engine.json").read_text() == planned[0]["after"]
+    files = ["gb10-ring/engine.json", "gb10-ring/engine-gid.py", UNIT]
+    for entry, name in zip(planned, files, strict=False):
+        assert entry["before_header"] == f"{node}/etc/{name}"
+        assert (node / "etc" / name).read_text() == entry["after"]
+
+
+def test_unit_returns_the_specification_that_it_records(systemd, node, capsys):
+    result = unit(node, capsys)
+    record = json.loads((node / "etc/gb10-ring/engine.json").read_text())
+    assert record == {"unit": "gb10-ring-engine.service", **result["spec"]}
+    assert result["spec"]["gid_devices"]["rocep1s0f0"] == "10.100.0.1"
+
+
+def found(state="4: ACTIVE", **changes):
+    """fabric_info's ports; changes by RDMA device."""
+    return [
+        {"netdev": port["netdev"], "present": True, "rdma_device": port["rdma_device"], "rdma_state": state, **changes}
+        for port in PORTS
+    ]
+
+
+def test_unit_names_the_devices_that_are_there(systemd, node, capsys):
+    seen = found()
+    seen[0]["rdma_device"], seen[3]["rdma_state"] = "mlx5_7", "1: DOWN"
+    result = unit(node, capsys, found=seen)
+    assert result["spec"]["env"]["NCCL_IB_HCA"] == "=mlx5_7,rocep1s0f1,roceP2p1s0f0"
+
+
+def test_a_node_without_an_active_device_is_refused_other_than_in_a_dry_run(systemd, node, capsys):
+    result = unit(node, capsys, found=found("1: DOWN"))
+    assert result["failed"]
+    assert "no RDMA device of the fabric is ACTIVE (enp1s0f0np0: rocep1s0f0 1: DOWN" in result["msg"]
+    assert written(node) == []
+    planned = unit(node, capsys, check=True, found=found("1: DOWN"))
+    assert planned["spec"]["env"]["NCCL_IB_HCA"] == "=rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1"
+
+
+@pytest.fixture
+def runtimes(systemd, node, monkeypatch):
+    for name in ("docker", "podman"):
+        (node / name).write_text("")
+        (node / name).chmod(0o755)
+        monkeypatch.setitem(machine.RUNTIMES, name, str(node / name))
+
+
+def test_another_renderer_takes_over_and_leaves_nothing_of_the_first(systemd, node, capsys, runtimes):
+    first = unit(node, capsys)
+    podman = unit(node, capsys, profile={**CONTAINER, "renderer": "podman"})
+    assert written(node) == [QUADLET, *ALL[:2]]
+    assert podman["hash"] != first["hash"]
+    assert f"{node}/etc/{UNIT}: another renderer's, not used any more" in podman["reasons"]
+    assert systemd.calls == ["daemon-reload", "enable", "disable", "daemon-reload"]
+    assert not unit(node, capsys, profile={**CONTAINER, "renderer": "podman"})["changed"]
+    docker = unit(node, capsys, profile={**CONTAINER, "renderer": "docker"})
+    assert written(node) == ALL
+    assert docker["argv"][0] == "vllm"
+
+
+@pytest.mark.parametrize(
+    ("profile", "says"),
+    [
+        ({**CONTAINER, "renderer": "docker", "image": "x:latest"}, "image is x:latest, a tag that can move"),
+        ({**CONTAINER, "renderer": "kubernetes"}, "expected the key kubernetes"),
+        ({"shapes": ["pair"]}, "is for nodes cabled as pair, ring_shape is ring"),
+        ({"env": {"NCCL_IB_GID_INDEX": 3}}, "env has NCCL_IB_GID_INDEX=3"),
+    ],
+)
+def test_profiles_that_do_not_hold_change_nothing(node, capsys, runtimes, profile, says):
+    result = unit(node, capsys, profile=profile)
+    assert result["failed"]
+    assert says in result["msg"]
+    assert written(node) == []
 
 
 def test_a_changed_model_configuration_changes_the_unit(systemd, node, capsys):

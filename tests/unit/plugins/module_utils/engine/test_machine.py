@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import parse
 from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import Look, Reply
 from ansible_collections.gb10.ring.plugins.module_utils.engine.service import UnitState
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
@@ -93,8 +95,82 @@ def test_no_executable(tmp_path, kind):
         path.mkdir()
     elif kind == "plain file":
         path.write_text("x")
-    with pytest.raises(HostError, match="is no executable file"):
-        machine.check_executable(str(path))
+    with pytest.raises(HostError, match=r"is no executable file.*Cure: install the engine there"):
+        machine.check_program(profile(path))
+
+
+def profile(executable, **values):
+    return parse(
+        {"name": "x", "executable": str(executable), "served_model_name": "m", "tensor_parallel": 3, **values}, 3
+    )
+
+
+@pytest.mark.parametrize("renderer", ["docker", "podman"])
+def test_no_container_runtime(tmp_path, monkeypatch, renderer):
+    monkeypatch.setitem(machine.RUNTIMES, renderer, str(tmp_path / renderer))
+    wanted = profile("vllm", renderer=renderer, image_id=f"sha256:{'0' * 64}")
+    with pytest.raises(HostError, match=f"{renderer} is no executable file.*Cure: install {renderer}"):
+        machine.check_program(wanted)
+    (tmp_path / renderer).write_text("")
+    (tmp_path / renderer).chmod(0o755)
+    machine.check_program(wanted)
+
+
+def test_pinned_versions_are_looked_for_in_the_engines_environment(tmp_path):
+    site = tmp_path / "lib/python3.12/site-packages"
+    for folder in ("flashinfer_python-0.6.17.dist-info", "nvidia_nccl_cu13-2.28.9.dist-info"):
+        (site / folder).mkdir(parents=True)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/vllm").write_text("")
+    (tmp_path / "bin/vllm").chmod(0o755)
+    machine.check_program(profile(tmp_path / "bin/vllm", pins={"flashinfer-python": "0.6.17"}))
+    pins = {"flashinfer-python": "0.6.17", "nvidia-nccl-cu13": "2.30.4", "cuda-python": "13.3.0"}
+    with pytest.raises(HostError) as error:
+        machine.check_program(profile(tmp_path / "bin/vllm", pins=pins))
+    assert "lacks nvidia-nccl-cu13 2.30.4, cuda-python 13.3.0, which profile x pins" in str(error.value)
+    assert "pip install --no-deps nvidia-nccl-cu13==2.30.4 cuda-python==13.3.0" in str(error.value)
+
+
+def test_a_broken_config_json_is_told(tmp_path):
+    (tmp_path / "revisions/r7").mkdir(parents=True)
+    (tmp_path / "revisions/r7/config.json").write_text("{")
+    with pytest.raises(HostError, match=r"config.json.*it is no JSON. Cure"):
+        machine.find_model(str(tmp_path), "r7", check_mode=False)
+
+
+@pytest.mark.parametrize(("noted", "expected"), [("00ff\n", "00ff"), (None, "")])
+def test_a_process_without_our_environment_is_known_by_what_its_start_noted(
+    systemd, tmp_path, monkeypatch, noted, expected
+):
+    if noted:
+        (tmp_path / "hash").write_text(noted)
+    monkeypatch.setattr(machine, "HASH_FILE", str(tmp_path / "hash"))
+    monkeypatch.setattr(machine, "hash_in_environ", lambda environ: "")
+    systemd.active, systemd.pid = "active", os.getpid()
+    assert machine.unit_state(UNIT).hash == expected
+
+
+def test_held_files_of_all_renderers(tmp_path):
+    (tmp_path / "a").write_text("old")
+    (tmp_path / "b").write_text("other renderer")
+    files = machine.held({"/etc/a": "new"}, ["/etc/a", "/etc/b", "/etc/c"], str(tmp_path))
+    assert files == {
+        f"{tmp_path}/a": ("old", "new"),
+        f"{tmp_path}/b": ("other renderer", None),
+        f"{tmp_path}/c": (None, None),
+    }
+
+
+def test_another_renderers_unit_is_disabled_before_it_is_removed(systemd, tmp_path):
+    unit, quadlet = tmp_path / "x.service", tmp_path / "x.container"
+    unit.write_text("old")
+    machine.apply_files({str(quadlet): (None, "new"), str(unit): ("old", None)}, enable=False)
+    assert not unit.exists()
+    assert quadlet.read_text() == "new"
+    assert systemd.calls == ["disable", "daemon-reload"]
+    machine.apply_files({str(unit): (None, "again"), str(quadlet): ("new", None)}, enable=True)
+    assert not quadlet.exists()
+    assert systemd.calls == ["disable", "daemon-reload", "daemon-reload", "enable"]
 
 
 class Handler(BaseHTTPRequestHandler):

@@ -3,6 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import Profile, ProfileError, parse
@@ -11,16 +13,39 @@ SMALLEST = {"name": "x", "executable": "/opt/x", "served_model_name": "m", "tens
 
 
 def test_the_smallest_profile_is_completed():
-    assert parse(SMALLEST, 3) == Profile(name="x", executable="/opt/x", served_model_name="m", tensor_parallel=3)
+    assert parse(SMALLEST, 3) == Profile(
+        name="x", executable="/opt/x", served_model_name="m", tensor_parallel=3, command=("serve",)
+    )
+    sglang = {**SMALLEST, "engine": "sglang", "shapes": ["pair"]}
+    assert parse(sglang, 2).command == ("-m", "sglang.launch_server")
 
 
 def test_a_completed_profile_is_a_profile():
     full = parse(
-        {**SMALLEST, "args": ["--seed", 1, True], "env": {"A": 1, "B": None, "C": True}, "limit_memlock": 8388608}, 4
+        {
+            **SMALLEST,
+            "args": ["--seed", 1, True],
+            "options": {
+                "seed": 1,
+                "headless-not": None,
+                "trust": True,
+                "off": False,
+                "names": ["a", "b"],
+                "c": {"d": 1},
+            },
+            "env": {"A": 1, "B": None, "C": True},
+            "limit_memlock": 8388608,
+            "mounts": [{"source": "/a", "target": "/b"}],
+            "log_lines": [{"text": "x", "want": "absent", "means": "y"}],
+            "weights_gib": 70,
+        },
+        4,
     )
     assert full.args == ("--seed", "1", "true")
+    assert full.options == {"seed": 1, "trust": True, "names": ["a", "b"], "c": {"d": 1}}
     assert full.env == {"A": "1", "B": "", "C": "1"}
     assert parse(full.to_dict(), 4) == full
+    assert parse(json.loads(json.dumps(full.to_dict())), 4).to_dict() == full.to_dict()
 
 
 def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
@@ -31,7 +56,7 @@ def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
     ("change", "says"),
     [
         ({"agrs": []}, "unknown key agrs, did you mean args?"),
-        ({"gpu": 1}, "unknown key gpu; known: args, env, executable,"),
+        ({"gpu": 1}, "unknown key gpu, did you mean gpus?"),
         ({"name": ""}, "name is '', expected a one-line text"),
         ({"executable": "vllm"}, "executable is 'vllm', expected an absolute path"),
         ({"tensor_parallel": 2}, "tensor_parallel is 2, the group has 3 nodes"),
@@ -51,6 +76,29 @@ def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
         ({"limit_memlock": "lots"}, "limit_memlock is 'lots', expected infinity or bytes"),
         ({"oom_score_adjust": -1001}, "oom_score_adjust is -1001"),
         ({"ready_timeout_s": 0}, "ready_timeout_s is 0"),
+        ({"xyzzy": 1}, "unknown key xyzzy; known: activations_gib, args,"),
+        ({"engine": "ollama"}, "engine is 'ollama', expected one of vllm, sglang"),
+        ({"renderer": "compose"}, "renderer is 'compose', expected one of venv, docker, podman, kubernetes"),
+        ({"shapes": []}, "shapes is [], expected a list of ring, pair, switch"),
+        ({"options": ["seed"]}, "options is ['seed'], expected a mapping of flags"),
+        ({"options": {"--seed": 1}}, "'--seed' is no name of a flag (without dashes)"),
+        ({"options": {"node-rank": 1}}, "options: node-rank is set for each node"),
+        ({"options": {"seed": [{}]}}, "seed is [{}], expected true, a text, a number"),
+        ({"image": "Not an image"}, "image is 'Not an image', expected an image as NAME@sha256:DIGEST"),
+        ({"image_id": "sha256:12"}, "image_id is 'sha256:12', expected the id of an image"),
+        (
+            {"mounts": [{"source": "a"}]},
+            "mounts: source is 'a', expected an absolute path on the node; target is missing",
+        ),
+        (
+            {"mounts": [{"source": "/a", "target": "/b", "ro": True}]},
+            "mounts: unknown key ro; known: read_only, source",
+        ),
+        ({"log_lines": ["x"]}, "log_lines is ['x'], expected a list of {text, want, ranks, means}"),
+        ({"weights_gib": -1}, "weights_gib is -1, expected GiB, a number from 0 to 1024"),
+        ({"gid_variables": ["1"]}, "gid_variables is ['1'], expected a list of variable names"),
+        ({"kubernetes": {"service": "x"}}, "kubernetes: model is missing: name of the Model; claim_prefix is missing"),
+        ({"pins": ["x"]}, "pins is ['x'], expected a mapping of Python distributions"),
     ],
 )
 def test_refusals_name_key_value_and_what_is_allowed(change, says):

@@ -107,15 +107,30 @@ def test_reached(state, wanted, expected):
     assert reached(state, wanted) is expected
 
 
+NOT_ENABLED = UnitState("loaded", "active", "running", "disabled")
+
+
 @pytest.mark.parametrize(
-    ("unit", "record", "state", "changed"),
+    ("files", "state", "enable", "changed"),
     [
-        ((None, "u"), (None, "r"), ABSENT, ["/etc/r", "/etc/u.service", "u.service at boot"]),
-        (("u", "u"), ("r", "r"), RUNNING, []),
-        (("old", "u"), ("r", "r"), RUNNING, ["/etc/u.service"]),
-        (("u", "u"), ("r", "r"), UnitState("loaded", "active", "running", "disabled"), ["u.service at boot"]),
+        ({"r.json": (None, "r"), "u.service": (None, "u")}, ABSENT, True, ["r.json", "u.service", "u.service at boot"]),
+        ({"r.json": ("r", "r"), "u.service": ("u", "u"), "q.container": (None, None)}, RUNNING, True, []),
+        ({"r.json": ("r", "r"), "u.service": ("old", "u")}, RUNNING, True, ["u.service"]),
+        ({"u.service": ("u", "u")}, NOT_ENABLED, True, ["u.service at boot"]),
+        ({"q.container": ("q", "q")}, NOT_ENABLED, False, []),
+        ({"q.container": (None, "q"), "u.service": ("u", None)}, RUNNING, False, ["q.container", "u.service"]),
     ],
 )
-def test_plan_unit(unit, record, state, changed):
-    plan = plan_unit("/etc/u.service", unit, "/etc/r", record, state)
+def test_plan_unit(files, state, enable, changed):
+    plan = plan_unit(files, "u.service", state, enable)
     assert [change.what for change in plan.changes] == changed
+
+
+def test_every_file_has_its_reason():
+    files = {"r.json": (None, "r"), "g.py": (None, "g"), "u.service": (None, "u"), "q.container": ("q", None)}
+    assert plan_unit(files, "u.service", RUNNING).reasons() == [
+        "r.json: what the engine is run from",
+        "g.py: finds the GIDs at each start",
+        "u.service: the engine's unit",
+        "q.container: another renderer's, not used any more",
+    ]

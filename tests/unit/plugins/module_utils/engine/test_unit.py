@@ -6,24 +6,12 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import (
-    UnitSettings,
     assignment,
     command_line,
+    command_lines,
     hash_in_environ,
     hash_of,
     quote,
-    render,
-)
-
-SETTINGS = UnitSettings(
-    description="Engine, 100 %",
-    argv=("/opt/x", "serve", '{"a": 1}'),
-    env={"B": "2", "A": "1 2"},
-    model_root="/srv/models/m",
-    stop_timeout_s=30,
-    limit_memlock="infinity",
-    limit_nofile=1048576,
-    oom_score_adjust=500,
 )
 
 
@@ -61,51 +49,16 @@ def test_command_line():
     assert command_line(["/opt/x", "a b", "c"]) == '/opt/x "a b" c'
 
 
-def test_the_unit():
-    text = render(SETTINGS, "digest")
-    assert text.startswith("# Managed by gb10.ring")
-    for line in (
-        "Description=Engine, 100 %%",
-        "After=network-online.target",
-        "StartLimitIntervalSec=0",
-        "Type=simple",
-        "WorkingDirectory=/srv/models/m",
-        'Environment="A=1 2"',
-        "Environment=B=2",
-        'ExecStart=/opt/x serve "{\\"a\\": 1}"',
-        "Restart=on-failure",
-        "RestartSec=10",
-        "LimitMEMLOCK=infinity",
-        "OOMScoreAdjust=500",
-        "ReadOnlyPaths=/srv/models/m",
-        "NoNewPrivileges=true",
-        "ProtectHome=true",
-        "PrivateTmp=true",
-        "WantedBy=multi-user.target",
-    ):
-        assert line in text.splitlines(), line
+def test_a_long_command_has_a_row_a_line():
+    assert command_lines([["/opt/x", "a"], ["--b", "c d"]]) == '/opt/x a \\\n  --b "c d"'
 
 
 @pytest.mark.parametrize(
-    ("change", "identity", "same"),
-    [
-        ({}, "digest", True),
-        ({}, "other config.json", False),
-        ({"argv": ("/opt/x", "serve", "z")}, "digest", False),
-        ({"env": {"B": "3"}}, "digest", False),
-        ({"limit_memlock": "65536"}, "digest", False),
-    ],
+    ("text", "expected"),
+    [(None, ""), ("", ""), ("no json", ""), ("[]", ""), ("{}", ""), ('{"hash": "00ff", "a": 1}', "00ff")],
 )
-def test_the_hash_follows_all_that_matters(change, identity, same):
-    first = hash_of(render(SETTINGS, "digest"))
-    second = hash_of(render(UnitSettings(**{**SETTINGS.__dict__, **change}), identity))
-    assert len(first) == 16
-    assert (first == second) is same
-
-
-@pytest.mark.parametrize("text", [None, "", "[Service]\nExecStart=/x\n", "Environment=GB10_RING_ENGINE_HASH=\n"])
-def test_no_hash(text):
-    assert hash_of(text) == ""
+def test_hash_of_a_record(text, expected):
+    assert hash_of(text) == expected
 
 
 @pytest.mark.parametrize(

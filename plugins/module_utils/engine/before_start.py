@@ -1,0 +1,151 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether a rank can be started: what was found on its node, turned into checks, all of them; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..report.checks import Check
+from . import traces
+from .traces import Traces
+
+_SHOWN = 5
+
+
+@dataclass(frozen=True)
+class Start:
+    """One node before a start. active: whether its rank runs. missing: files of the model. image: why it cannot be run, or empty.
+
+    memory: why the engine does not fit, or empty. kernels: compiled objects in the cache.
+    """
+
+    node: str
+    unit: str
+    active: bool
+    found: Traces
+    model: str
+    missing: tuple[str, ...] = ()
+    image_name: str = ""
+    image: str = ""
+    memory: str = ""
+    kernels: tuple[str, ...] = ()
+
+
+def checks(start: Start) -> list[Check]:
+    """Those that make no sense on this node are left out."""
+    made = [_stale(start), _ports(start), _model(start), _kernels(start)]
+    if start.found.gpu is not None:
+        made.append(_gpu(start))
+    if start.image_name:
+        made.append(_image(start))
+    if not start.active:
+        made.append(_memory(start))
+    return made
+
+
+def _stale(start: Start) -> Check:
+    stale = traces.stale(start.found, start.unit, start.active)
+    return Check(
+        id="engine.stale",
+        node=start.node,
+        ok=not stale,
+        found="; ".join(stale) or "no other engine",
+        expected=f"no engine but that of {start.unit}",
+        cure="end it, with its whole process group or its container: it holds memory and a rendezvous that the group would meet",
+    )
+
+
+def _ports(start: Start) -> Check:
+    taken = traces.taken(start.found, start.unit, start.active)
+    return Check(
+        id="engine.ports",
+        node=start.node,
+        ok=not taken,
+        found="; ".join(taken) or "free, or the engine's",
+        expected="nobody else listens at the ports of the API and of the rendezvous",
+        cure="end what listens there, or set engine_port or engine_rendezvous_port to others",
+    )
+
+
+def _gpu(start: Start) -> Check:
+    users = traces.gpu_users(start.found, start.unit, start.active)
+    return Check(
+        id="engine.gpu",
+        node=start.node,
+        ok=not users,
+        found="; ".join(users) or "nobody else computes on it",
+        expected="a GPU that nobody else computes on",
+        cure="end the processes named above",
+    )
+
+
+def _model(start: Start) -> Check:
+    return Check(
+        id="engine.model",
+        node=start.node,
+        ok=not start.missing,
+        found=f"{_some(start.missing)} missing" if start.missing else "every file",
+        expected=f"the files of {start.model}",
+        cure="run the checkpoint role",
+    )
+
+
+def _image(start: Start) -> Check:
+    return Check(
+        id="engine.image",
+        node=start.node,
+        ok=not start.image,
+        found=start.image or start.image_name,
+        expected=f"image {start.image_name} on the node: a start pulls none",
+        cure="bring the image to the node (docs/engine.md)",
+    )
+
+
+def _memory(start: Start) -> Check:
+    return Check(
+        id="engine.memory",
+        node=start.node,
+        ok=not start.memory,
+        found=start.memory or "enough memory",
+        expected="the memory that the engine takes",
+        cure="what is said there",
+    )
+
+
+def _kernels(start: Start) -> Check:
+    cut = traces.half_built(start.kernels)
+    return Check(
+        id="engine.kernels",
+        node=start.node,
+        ok=not cut,
+        found=f"object files and no library in {_some(cut)}" if cut else "no build was cut short",
+        expected="compiled kernels, or none",
+        cure="remove these directories from the engine's cache: a build that is taken up at the start takes the memory of the weights",
+    )
+
+
+def parity(found: Sequence[Mapping[str, Any]], kernels: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
+    """The checks of all nodes, and whether their compiled kernels are the same."""
+    lacking = traces.caches(kernels)
+    rows = [
+        Check(
+            id="engine.caches",
+            node=node,
+            ok=node not in lacking,
+            found=f"lacks {_some(lacking[node])}" if node in lacking else "the kernels that the other nodes have",
+            expected="the same compiled kernels on every node",
+            cure="copy the engine's cache from a node that has them: compiling beside loaded weights took nodes down (LLMKube)",
+            severity="warning",
+        )
+        for node in kernels
+    ]
+    return [*(dict(check) for check in found), *(row.to_dict() for row in rows)]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

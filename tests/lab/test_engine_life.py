@@ -1,0 +1,199 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The engine's group on the lab: started in order, refused before anything is touched, ended as a whole, stopped on purpose.
+
+One story on one boot (`make engine-life`). The stand-in is as blind as vLLM here: it does not notice a dead rank by itself.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+
+import pytest
+
+from site_run import NODES, on, play
+
+ENGINE = "gb10-ring-engine.service"
+TAGS = ("--tags", "fabric,checkpoint,engine")
+INCIDENTS = "/var/lib/gb10-ring/incidents"
+
+
+def overrides(**env: str) -> tuple[str, ...]:
+    values = {"engine_overrides": {"env": {"GB10_LAB_BLIND": "1", **env}}, "engine_memory_wait_s": 5}
+    return ("-e", json.dumps(values))
+
+
+def shown(node: str, *names: str) -> list[str]:
+    return on(node, f"systemctl show -p {','.join(names)} {ENGINE}").splitlines()
+
+
+def value(node: str, name: str) -> str:
+    return shown(node, name)[0].partition("=")[2]
+
+
+def runs() -> list[str]:
+    """systemd's name of each rank's run."""
+    return [value(node, "InvocationID") for node in NODES]
+
+
+def active() -> list[str]:
+    return [value(node, "ActiveState") for node in NODES]
+
+
+def incidents() -> list[str]:
+    return on("spark1", f"ls {INCIDENTS} 2>/dev/null || true").split()
+
+
+def changed(output: str) -> set[str]:
+    return set(re.findall(r"changed=(\d+)", output.partition("PLAY RECAP")[2]))
+
+
+def all_off(seconds: float) -> float:
+    """Wait until no rank runs; the seconds that it took."""
+    began = time.monotonic()
+    while any(value(node, "MainPID") != "0" for node in NODES):
+        assert time.monotonic() - began < seconds, f"{active()}\n{journals()}"
+    return time.monotonic() - began
+
+
+def journals() -> str:
+    return "\n".join(f"{node}:\n{on(node, 'journalctl -q -o cat -n 20 -u gb10-ring-group')}" for node in NODES)
+
+
+def look_at_incident(name: str, node: str) -> None:
+    """Every node has the logs of all ranks, for root alone, and knows who was first."""
+    for here in NODES:
+        limit = time.monotonic() + 5
+        while on(here, f"ls {INCIDENTS}/{name}/ || true").split() != ["incident.json", *(f"{one}.log" for one in NODES)]:
+            assert time.monotonic() < limit, journals()
+        about = json.loads(on(here, f"cat {INCIDENTS}/{name}/incident.json"))
+        assert about["node"] == node, about
+        assert on(here, f"stat -c %a {INCIDENTS} {INCIDENTS}/{name} {INCIDENTS}/{name}/{node}.log").split() == [
+            "700",
+            "700",
+            "600",
+        ]
+        for rank, one in enumerate(NODES):
+            assert f"rank {rank} of 3 (gb10.ring)" in on(here, f"cat {INCIDENTS}/{name}/{one}.log")
+
+
+@pytest.fixture(scope="module")
+def site() -> str:
+    code, said = play(*TAGS, *overrides())
+    assert code == 0, said
+    return said
+
+
+def test_the_highest_rank_starts_first_and_the_head_last(site: str) -> None:
+    began = [int(value(node, "InactiveExitTimestampMonotonic")) for node in NODES]
+    assert began[0] > began[1] > began[2] > 0
+    assert active() == ["active"] * 3
+    assert incidents() == []
+    before = runs()
+    code, said = play("--tags", "engine", *overrides())
+    assert code == 0, said
+    assert changed(said) == {"0"}
+    assert runs() == before
+
+
+def test_a_killed_rank_ends_the_group_and_every_log_is_kept(site: str) -> None:
+    on("spark3", f"kill -KILL {value('spark3', 'MainPID')}")
+    assert all_off(10) < 10
+    (name,) = incidents()
+    look_at_incident(name, "spark3")
+    assert "status=9/KILL" in on("spark1", f"cat {INCIDENTS}/{name}/spark3.log")
+    assert "this rank goes on, as vLLM would" in on("spark2", f"cat {INCIDENTS}/{name}/spark1.log")
+    state = on("spark2", "gb10-ring-group status")
+    assert "spark3  rank 2  failed" in state
+    assert "spark1  rank 0  stopped" in state
+    assert [value(node, "NRestarts") for node in NODES] == ["0"] * 3
+
+
+def test_whatever_is_in_the_way_is_reported_together_and_nothing_is_touched(site: str) -> None:
+    before = runs()
+    on("spark1", "systemd-run -q --unit=taken python3 -m http.server 8000")
+    on("spark2", "systemd-run -q --unit=stale sh -c 'exec -a VLLM::EngineCore sleep 600'")
+    on("spark3", "systemd-run -q --unit=stale bash -c 'exec -a VLLM::Worker_TP2 sleep 600'")
+    on("spark2", "systemctl is-active --quiet stale || systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'")
+    code, said = play("--tags", "engine", *overrides())
+    assert code != 0
+    assert "engine preflight, nothing was stopped or started: 3 of" in said
+    assert re.search(r"spark1: engine\.ports error: found 8000 by pid \d+ python3", said)
+    assert re.search(r"spark2: engine\.stale error: found pid \d+ VLLM::EngineCore", said)
+    assert re.search(r"spark3: engine\.stale error: found pid \d+ VLLM::Worker_TP2", said)
+    assert runs() == before
+    on("spark1", "systemctl stop taken")
+    for node in ("spark2", "spark3"):
+        on(node, "systemctl stop stale")
+
+
+def test_a_rank_that_dies_while_the_group_starts_ends_it_at_once(site: str) -> None:
+    known, killed = set(incidents()), []
+
+    def kill() -> None:
+        before = value("spark3", "InvocationID")
+        while value("spark3", "InvocationID") == before or value("spark3", "MainPID") == "0":
+            time.sleep(0.05)
+        on("spark3", f"kill -KILL {value('spark3', 'MainPID')}")
+        killed.append(time.monotonic())
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    code, said = play("--tags", "engine", *overrides())
+    ended = time.monotonic()
+    killer.join()
+    assert code != 0
+    assert ended - killed[0] < 40, "it waited for the group's 60 s"
+    assert all_off(1) < 1
+    for node in NODES:
+        assert f"{node}: engine.unit error" in said
+    assert "status=9/KILL" in said
+    (name,) = set(incidents()) - known
+    assert json.loads(on("spark2", f"cat {INCIDENTS}/{name}/incident.json"))["node"] == "spark3"
+
+
+def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site: str) -> None:
+    known = incidents()
+    assert on("spark1", "gb10-ring-group start --reason test") == "every rank runs"
+    began = [int(value(node, "InactiveExitTimestampMonotonic")) for node in NODES]
+    assert began[0] > began[1] > began[2]
+    on("spark1", "for i in $(seq 100); do curl -sf http://localhost:8000/health && exit 0; sleep 0.1; done; exit 1")
+    before = runs()
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
+    assert code != 0
+    assert "engine_restart_allowed" in said
+    assert runs() == before
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_restart_allowed=true")
+    assert code == 0, said
+    after = runs()
+    assert not set(after) & set(before)
+    for node in NODES:
+        starts = on(node, f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started")
+        assert starts == on("spark1", f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started") or node == "spark3"
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
+    assert code == 0, said
+    assert changed(said) == {"0"}
+    assert runs() == after
+    assert incidents() == known, "stopping on purpose is no incident"
+
+
+def test_a_group_that_is_stopped_leaves_nothing_and_is_no_incident(site: str) -> None:
+    known = incidents()
+    on("spark2", "echo left >/dev/shm/psm_left; systemd-run -q --unit=holder sh -c 'exec sleep 600 5>/dev/shm/psm_held'")
+    on("spark2", "for i in $(seq 50); do [ -e /dev/shm/psm_held ] && exit 0; sleep 0.1; done; exit 1")
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=stopped")
+    assert code == 0, said
+    assert active() == ["inactive"] * 3
+    assert on("spark2", "cd /dev/shm; ls psm_*; systemctl stop holder") == "psm_held"
+    assert on("spark1", "ss -Hltn 'sport = :8000 or sport = :29500'") == ""
+    assert incidents() == known
+    status = json.loads(on("spark3", "cat /run/gb10-ring-group/status.json"))
+    assert {rank["state"] for rank in status["ranks"].values()} == {"stopped"}
+    assert status["stopped"]["by"] == "role"
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=stopped")
+    assert code == 0, said
+    assert changed(said) == {"0"}
