@@ -37,7 +37,7 @@ options:
     type: str
   probes:
     description:
-      - What to ask. V(needle), V(image) and V(parity) ask nothing without what they need, which is O(needle_lengths) and O(reference).
+      - What to ask. V(needle), V(image) and V(parity) ask nothing without what they need, which is O(needle_lengths), O(sees) and O(reference).
       - V(health) and V(models) look at C(/health), which llama.cpp's and other servers have too, and at C(/v1/models).
       - V(arithmetic) and V(count) are a few sums, and the numbers from 1 to 20.
       - V(logprobs) looks whether log probabilities are numbers. vLLM answers status 400 when they are not.
@@ -49,7 +49,7 @@ options:
     type: list
     elements: str
     choices: [health, models, arithmetic, count, logprobs, reasoning, tools, nonce, streams, needle, image, parity]
-    default: [health, models, arithmetic, count, logprobs, reasoning, tools, nonce, streams, needle, parity]
+    default: [health, models, arithmetic, count, logprobs, reasoning, tools, nonce, streams, needle, image, parity]
   streams:
     description: How many streams at once, from 2 to 64.
     type: int
@@ -63,6 +63,10 @@ options:
     description: C(chat_template_kwargs) that make the model think, for V(reasoning); DeepSeek's is C(thinking), with the value true. Empty when it does not.
     type: dict
     default: {}
+  sees:
+    description: Whether the group serves a vision tower.
+    type: bool
+    default: false
   reference:
     description: File on the node with the answers that V(parity) compares with. Empty for none.
     type: path
@@ -153,16 +157,16 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.asking import Ask
 from ansible_collections.gb10.ring.plugins.module_utils.engine.client import Client
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text, write_text
 
-CHOSEN = [name for name in acceptance.NAMES if name != "image"]
 SPEC = {
     "node": {"type": "str", "required": True},
     "url": {"type": "str", "required": True},
     "served_model_name": {"type": "str", "required": True},
     "api_key": {"type": "str", "no_log": True},
-    "probes": {"type": "list", "elements": "str", "choices": list(acceptance.NAMES), "default": CHOSEN},
+    "probes": {"type": "list", "elements": "str", "choices": list(acceptance.NAMES), "default": list(acceptance.NAMES)},
     "streams": {"type": "int", "default": 4},
     "needle_lengths": {"type": "list", "elements": "int", "default": []},
     "thinking": {"type": "dict", "default": {}},
+    "sees": {"type": "bool", "default": False},
     "reference": {"type": "path", "default": ""},
     "record": {"type": "bool", "default": False},
     "near_tie": {"type": "float", "default": 0.2},
@@ -200,6 +204,7 @@ def settings_of(options):
         streams=options["streams"],
         needle_lengths=tuple(options["needle_lengths"]),
         thinking=options["thinking"],
+        sees=options["sees"],
         reference=referenced(options["reference"]) if wanted else (),
         record=options["record"],
         near_tie=options["near_tie"],

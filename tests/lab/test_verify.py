@@ -38,8 +38,13 @@ systemctl list-unit-files --no-legend
     systemctl show -p Id,InvocationID,NRestarts $unit | tr '\n' ' '; echo
   done; } | grep -v 'user@\|user-runtime-dir@\|run-user-\|session-\|ssh.*@\|systemd-timedated\|systemd-hostnamed'
 """
-# Each node keeps its rank's rows beside the shards, as a group of this size does.
-ENGRAM = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "directory"}
+# Each node keeps its rank's rows beside the shards, as a group of this size does. A supervisor that is switched off has to stay a fault of
+# its own: after the usual 30 s of silence the others would end the group.
+SITE = {
+    "checkpoint_engram_rule": "vllm",
+    "checkpoint_engram_placement": "directory",
+    "engine_group_silence_s": 600,
+}
 SCHEMA = json.loads((CHECKOUT / "docs" / "report.schema.json").read_text(encoding="utf-8"))
 
 
@@ -52,7 +57,7 @@ def verify(folder: Path, *extra: str, **variables: Any) -> tuple[int, str, dict[
         "verify_history_path": str(folder / "history"),
     }
     (folder / "verify.json").unlink(missing_ok=True)
-    code, output = play(*extra, "-e", json.dumps({**paths, **ENGRAM, **variables}), playbook="verify.yml")
+    code, output = play(*extra, "-e", json.dumps({**paths, **SITE, **variables}), playbook="verify.yml")
     assert (folder / "verify.json").exists(), output
     report: dict[str, Any] = json.loads((folder / "verify.json").read_text(encoding="utf-8"))
     return code, output, report
@@ -60,7 +65,7 @@ def verify(folder: Path, *extra: str, **variables: Any) -> tuple[int, str, dict[
 
 @pytest.fixture(scope="module", autouse=True)
 def site() -> None:
-    code, output = play("-e", json.dumps(ENGRAM))
+    code, output = play("-e", json.dumps(SITE))
     assert code == 0, output
 
 

@@ -77,9 +77,8 @@ OTHER = (
 ENGINE = "mkdir -p /run/gb10-lab; echo {} >/run/gb10-lab/engine-faults"
 WELL = "rm /run/gb10-lab/engine-faults"
 SERVE = "systemd-run -q --unit gb10-test-api python3 -c {}; sleep 0.5"
-# Ranks that end stay ended, until the group is started again as a whole.
-STAY = f"mkdir -p /run/systemd/system/{UNIT}.d; printf '[Service]\\nRestart=no\\n' >/run/systemd/system/{UNIT}.d/test.conf; systemctl daemon-reload"
-AGAIN = f"rm -r /run/systemd/system/{UNIT}.d; systemctl daemon-reload; systemctl reset-failed {UNIT}; systemctl start {UNIT}"
+WATCH = "gb10-ring-group.service"
+AGAIN = "gb10-ring-group start --reason test"
 SERVES = "bash -c 'for i in $(seq 150); do (exec 3<>/dev/tcp/198.18.0.1/8000) 2>/dev/null && exit 0; sleep 0.2; done; exit 1'"
 DOWN = tuple((node, "engine.unit") for node in ("spark1", "spark2", "spark3"))
 
@@ -123,6 +122,13 @@ ROUNDS = {
                 cure="the head answers once every rank has joined",
             ),
             Fault(
+                *("watchdog off", "spark2", "engine.group"),
+                make=f"systemctl stop {WATCH}",
+                undo=f"systemctl start {WATCH}",
+                found=f"{WATCH} does not run",
+                cure="run the engine role",
+            ),
+            Fault(
                 *("stale partials", "spark3", "checkpoint.unfinished"),
                 make=f"mkdir -p {BASE}/staging/0123456789abcdef; head -c 5000000 /dev/zero >{BASE}/staging/0123456789abcdef/x.partial",
                 undo=f"rm -r {BASE}/staging/0123456789abcdef",
@@ -158,31 +164,28 @@ ROUNDS = {
         (
             Fault(
                 *("unit stopped", "spark3", "engine.unit"),
-                make=f"systemctl stop {UNIT}; sleep 3",
-                undo="true",
+                make=f"systemctl stop {UNIT}; sleep 4",
+                undo=AGAIN,
                 found="inactive (dead)",
                 cure="run the engine role",
                 beside=(*DOWN, ("spark1", "engine.health")),
             ),
         ),
         tags="engine",
-        before=STAY,
-        after=AGAIN,
     ),
     "rank dead": Round(
         (
             Fault(
                 *("rank dead", "spark2", "engine.unit"),
-                make=f"systemctl kill -s KILL {UNIT}; sleep 3",
-                undo="true",
+                make=f"systemctl kill -s KILL {UNIT}; sleep 4",
+                undo=AGAIN,
                 found="failed (failed), signal",
                 cure="journalctl -u gb10-ring-engine",
                 beside=(*DOWN, ("spark1", "engine.health")),
             ),
         ),
         tags="engine",
-        before=f"{SERVES}; {STAY}",
-        after=AGAIN,
+        before=SERVES,
     ),
     "files and settings": Round(
         (

@@ -35,12 +35,14 @@ FIRST = ("health", "models")
 
 @dataclass(frozen=True)
 class Settings:
-    """probes: some of NAMES. needle_lengths in tokens. reference: prompts with tokens, as recorded; none records or skips."""
+    """probes: some of NAMES. needle_lengths in tokens. sees: whether there is anybody to look at a picture. reference:
+    prompts with tokens, as recorded; none records or skips."""
 
     probes: tuple[str, ...]
     streams: int = 4
     needle_lengths: tuple[int, ...] = ()
     thinking: Mapping[str, Any] = field(default_factory=dict)
+    sees: bool = False
     reference: tuple[Mapping[str, Any], ...] = ()
     record: bool = False
     near_tie: float = 0.2
@@ -92,7 +94,7 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
         "nonce": lambda: [exact.nonce(asking)],
         "streams": lambda: [exact.streams(asking, settings.streams)],
         "needle": lambda: [long.needle(asking, length) for length in settings.needle_lengths],
-        "image": lambda: [long.image(asking)],
+        "image": lambda: [long.image(asking)] if settings.sees else [],
         "parity": lambda: _parity(asking, settings),
     }
     return [probe for name in NAMES if name in settings.probes for probe in makers[name]()]

@@ -143,9 +143,9 @@ def test_reference_files(held, problem):
 
 
 def test_which_are_asked():
-    everything = acceptance.Settings(acceptance.NAMES, needle_lengths=(10, 20), reference=HELD)
+    everything = acceptance.Settings(acceptance.NAMES, needle_lengths=(10, 20), sees=True, reference=HELD)
     names = [probe.name for probe in acceptance.probes(ASKING, everything)]
     assert names == [*acceptance.NAMES[:9], "needle_10", "needle_20", "image", "parity"]
-    assert [probe.name for probe in acceptance.probes(ASKING, acceptance.Settings(("parity", "needle")))] == []
+    assert [probe.name for probe in acceptance.probes(ASKING, acceptance.Settings(("parity", "image", "needle")))] == []
     recording = acceptance.probes(ASKING, acceptance.Settings(("parity",), record=True))
     assert len(recording[0].requests) == len(acceptance_long.PROMPTS)
