@@ -93,6 +93,10 @@ after:
   returned: success
   type: str
   sample: inactive (dead)
+ended:
+  description: Whether a rank that was to run does not, because it ended or another rank has failed. M(gb10.ring.engine_ready) says why.
+  returned: success
+  type: bool
 removed:
   description: Shared memory of the rank that was removed after a stop.
   returned: success
@@ -130,7 +134,14 @@ def main() -> None:
             after, removed = life.apply(module.params, before, plan.changed)
     except HostError as error:
         module.fail_json(msg=str(error))
-    module.exit_json(changed=plan.changed, diff=plan.diff(), before=before.text(), after=after.text(), removed=removed)
+    module.exit_json(
+        changed=plan.changed,
+        diff=plan.diff(),
+        before=before.text(),
+        after=after.text(),
+        ended=wanted != "stopped" and not module.check_mode and not after.running,
+        removed=removed,
+    )
 
 
 if __name__ == "__main__":

@@ -44,6 +44,11 @@ def active() -> list[str]:
     return [value(node, "ActiveState") for node in NODES]
 
 
+def counts() -> list[int]:
+    """How often each rank has been started."""
+    return [int(on(node, f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started")) for node in NODES]
+
+
 def incidents() -> list[str]:
     return on("spark1", f"ls {INCIDENTS} 2>/dev/null || true").split()
 
@@ -116,9 +121,8 @@ def test_a_killed_rank_ends_the_group_and_every_log_is_kept(site: str) -> None:
 def test_whatever_is_in_the_way_is_reported_together_and_nothing_is_touched(site: str) -> None:
     before = runs()
     on("spark1", "systemd-run -q --unit=taken python3 -m http.server 8000")
-    on("spark2", "systemd-run -q --unit=stale sh -c 'exec -a VLLM::EngineCore sleep 600'")
+    on("spark2", "systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'")
     on("spark3", "systemd-run -q --unit=stale bash -c 'exec -a VLLM::Worker_TP2 sleep 600'")
-    on("spark2", "systemctl is-active --quiet stale || systemd-run -q --unit=stale bash -c 'exec -a VLLM::EngineCore sleep 600'")
     code, said = play("--tags", "engine", *overrides())
     assert code != 0
     assert "engine preflight, nothing was stopped or started: 3 of" in said
@@ -148,7 +152,7 @@ def test_a_rank_that_dies_while_the_group_starts_ends_it_at_once(site: str) -> N
     killer.join()
     assert code != 0
     assert ended - killed[0] < 40, "it waited for the group's 60 s"
-    assert all_off(1) < 1
+    assert all_off(10) < 10
     for node in NODES:
         assert f"{node}: engine.unit error" in said
     assert "status=9/KILL" in said
@@ -167,13 +171,12 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
     assert code != 0
     assert "engine_restart_allowed" in said
     assert runs() == before
+    starts = counts()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_restart_allowed=true")
     assert code == 0, said
     after = runs()
     assert not set(after) & set(before)
-    for node in NODES:
-        starts = on(node, f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started")
-        assert starts == on("spark1", f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started") or node == "spark3"
+    assert [count + 1 for count in starts] == counts()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
     assert code == 0, said
     assert changed(said) == {"0"}

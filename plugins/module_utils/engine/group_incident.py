@@ -79,10 +79,12 @@ class Gathered:
             return None
         packed = "".join(self._pieces[index] for index in range(self._count))
         self._pieces = {}
+        inflate = zlib.decompressobj()
         try:
-            return name, zlib.decompressobj().decompress(base64.b64decode(packed), 2 * BYTES).decode("utf-8", "replace")
+            text = inflate.decompress(base64.b64decode(packed, validate=True), 2 * BYTES)
         except (ValueError, zlib.error):
             return None
+        return (name, text.decode("utf-8", "replace")) if inflate.eof else None
 
 
 class Store:

@@ -15,6 +15,7 @@ from . import group_intent, machine, traces_look
 from .service import UnitState
 
 _HEARD_S = 5.0  # the supervisor looks twice a second
+_LAG_S = 3.0
 _POLL_S = 0.1
 STALE_S = 10.0
 
@@ -24,16 +25,22 @@ def apply(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[Un
 
     acts: whether the unit is in another state. A supervisor that keeps a rank for failed is told of the stop in any case.
     """
-    wanted, unit, run_root = options["state"], options["unit"], options["run_root"]
-    proc = Path(options["proc_root"])
-    if wanted != "stopped":
-        if acts:
-            _tell(run_root, "started", options["reason"])
-            traces_look.keep_baseline(proc, run_root)
-        return (machine.change_state(unit, wanted, options["timeout_s"]) if acts else before), []
+    wanted, unit = options["state"], options["unit"]
+    if wanted == "stopped":
+        return _stop(options, before, acts)
+    if not acts or failed_elsewhere(options["run_root"]):
+        return before, []
+    _tell(options["run_root"], "started", options["reason"])
+    traces_look.keep_baseline(Path(options["proc_root"]), options["run_root"])
+    # A rank that ends as it starts is no error here: the report on all ranks says why.
+    return machine.change_state(unit, wanted, options["timeout_s"], may_end=True), []
+
+
+def _stop(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[UnitState, list[str]]:
+    unit, run_root, proc = options["unit"], options["run_root"], Path(options["proc_root"])
     since = machine.began(unit)
     _tell(run_root, "stopped", options["reason"])
-    after = machine.change_state(unit, wanted, options["timeout_s"]) if acts else before
+    after = machine.change_state(unit, "stopped", options["timeout_s"]) if acts else before
     removed = traces_look.remove_segments(proc, Path(options["shm_root"]), since)
     spec = traces_look.record(options["etc_root"])
     problems = traces_look.settle(proc, run_root, spec, unit, options["memory_wait_s"])
@@ -41,6 +48,23 @@ def apply(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[Un
         raise HostError(f"{unit} is stopped, but: {'; '.join(problems)}")
     _until_heard(run_root)
     return after, removed
+
+
+def ranks(run_root: str) -> dict[str, dict[str, Any]]:
+    """The group as this node's supervisor knows it; empty when none runs."""
+    status = group_intent.status(run_root)
+    fresh = time.monotonic() - status.get("at", float("-inf")) < STALE_S
+    return dict(status.get("ranks") or {}) if fresh else {}
+
+
+def failed_elsewhere(run_root: str) -> bool:
+    """Whether a rank has failed since the group was stopped: this one would wait for it. What others said before may lag."""
+    limit = time.monotonic() + _LAG_S
+    while any(rank.get("state") == "failed" for rank in ranks(run_root).values()):
+        if time.monotonic() > limit:
+            return True
+        time.sleep(_POLL_S)
+    return False
 
 
 def _tell(run_root: str, want: str, reason: str) -> None:
@@ -54,10 +78,7 @@ def _until_heard(run_root: str) -> None:
     """Until the supervisor knows: what it tells the others of an earlier failure would stop a start that comes too soon."""
     limit = time.monotonic() + _HEARD_S
     while time.monotonic() < limit:
-        status = group_intent.status(run_root)
-        if time.monotonic() - status.get("at", 0.0) > STALE_S:
-            return  # none runs here
-        rank = (status.get("ranks") or {}).get(status.get("node"), {})
-        if rank.get("state") in ("stopped", "absent"):
+        own = ranks(run_root).get(str(group_intent.status(run_root).get("node")), {})
+        if own.get("state", "absent") in ("stopped", "absent"):
             return
         time.sleep(_POLL_S)

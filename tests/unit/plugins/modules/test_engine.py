@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine import group_intent, life, machine
 from ansible_collections.gb10.ring.plugins.modules import engine_ready, engine_service, engine_unit
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
@@ -201,28 +202,76 @@ def test_unit_refusals_change_nothing(systemd, node, capsys, options, says):
     assert systemd.calls == []
 
 
-def test_service_start_stop_and_nothing_to_do(systemd, capsys):
-    started = call(engine_service, capsys, state="started")
+def service(capsys, tmp_path, check=False, **options):
+    roots = {name: str(tmp_path / name) for name in ("etc_root", "run_root", "proc_root", "shm_root")}
+    return call(engine_service, capsys, check, **roots, memory_wait_s=0, **options)
+
+
+def intent(tmp_path):
+    found = json.loads((tmp_path / "run_root/gb10-ring-group/intent.json").read_text())
+    return found["want"], found["by"], found["why"]
+
+
+def test_service_start_stop_and_nothing_to_do(systemd, capsys, tmp_path):
+    started = service(capsys, tmp_path, state="started", reason="a test")
     assert (started["changed"], started["before"], started["after"]) == (True, "no unit", "no unit")
+    assert intent(tmp_path) == ("started", "role", "a test")
     systemd.loaded = True
-    assert not call(engine_service, capsys, state="started")["changed"]
-    stopped = call(engine_service, capsys, state="stopped")
+    assert not service(capsys, tmp_path, state="started")["changed"]
+    stopped = service(capsys, tmp_path, state="stopped", reason="another")
     assert (stopped["before"], stopped["after"]) == ("active (running)", "inactive (dead)")
-    assert not call(engine_service, capsys, state="stopped")["changed"]
+    assert intent(tmp_path) == ("stopped", "role", "another")
+    assert not service(capsys, tmp_path, state="stopped")["changed"]
     assert systemd.calls == ["start", "stop"]
 
 
-@pytest.mark.parametrize(("state", "changed"), [("started", True), ("restarted", True), ("stopped", False)])
-def test_service_check_mode_acts_on_nothing(systemd, capsys, state, changed):
-    assert call(engine_service, capsys, check=True, state=state)["changed"] is changed
-    assert systemd.calls == []
-
-
-def test_service_says_why_it_failed(systemd, capsys):
-    systemd.refuses = "start"
-    result = call(engine_service, capsys, state="started")
+def test_service_looks_at_what_a_stop_leaves(systemd, capsys, tmp_path):
+    systemd.active, systemd.sub = "active", "running"
+    (tmp_path / "etc_root/gb10-ring").mkdir(parents=True)
+    record = {"rank": 0, "renderer": "venv", "ports": {"api": 8000, "rendezvous": 29500}}
+    (tmp_path / "etc_root/gb10-ring/engine.json").write_text(json.dumps(record))
+    net = tmp_path / "proc_root/net"
+    net.mkdir(parents=True)
+    (net / "tcp").write_text("  sl\n 0: 00000000:1F40 00000000:0000 0A 0:0 00:0 0 0 0 77 1\n")
+    (tmp_path / "proc_root/meminfo").write_text("MemTotal: 125829120 kB\nMemFree: 83886080 kB\n")
+    result = service(capsys, tmp_path, state="stopped")
     assert result["failed"]
-    assert result["msg"] == "systemctl start: exit 1: refused"
+    assert result["msg"] == (
+        "gb10-ring-engine.service is stopped, but: port 8000 is held by pid 0 a process of another namespace. Cure: end it, or choose "
+        "another port; 32.0 GiB of memory have not come back, and no process holds them: the driver keeps them. Cure: reboot the node"
+    )
+
+
+@pytest.mark.parametrize(("state", "changed"), [("started", True), ("restarted", True), ("stopped", False)])
+def test_service_check_mode_acts_on_nothing(systemd, capsys, tmp_path, state, changed):
+    assert service(capsys, tmp_path, check=True, state=state)["changed"] is changed
+    assert systemd.calls == []
+    assert not (tmp_path / "run_root").exists()
+
+
+def test_service_says_why_it_failed(systemd, capsys, tmp_path):
+    systemd.refuses = "stop"
+    systemd.active, systemd.sub = "active", "running"
+    result = service(capsys, tmp_path, state="stopped")
+    assert result["failed"]
+    assert result["msg"] == "systemctl stop: exit 1: refused"
+
+
+def test_service_leaves_it_to_the_report_why_a_rank_ended(systemd, capsys, tmp_path):
+    systemd.starts_as = ("failed", "failed")
+    result = service(capsys, tmp_path, state="started")
+    assert (result["ended"], result["changed"]) == (True, True)
+    systemd.starts_as = ("active", "running")
+    assert service(capsys, tmp_path, state="started")["ended"] is False
+    assert service(capsys, tmp_path, state="stopped")["ended"] is False
+
+
+def test_service_starts_nothing_beside_a_rank_that_has_failed(systemd, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr(life, "_LAG_S", 0.1)
+    status = {"at": time.monotonic(), "node": "a", "ranks": {"a": {"state": "stopped"}, "b": {"state": "failed"}}}
+    group_intent.replace(group_intent.path(str(tmp_path / "run_root"), "status"), status)
+    assert service(capsys, tmp_path, state="started")["ended"] is True
+    assert systemd.calls == []
 
 
 def ready(capsys, tmp_path, **options):

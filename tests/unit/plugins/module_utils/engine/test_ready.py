@@ -34,7 +34,7 @@ DOWN = Reply(error="Connection refused")
         (Look(RUNNING), True, True, "ready"),
         (Look(RUNNING, DOWN, DOWN), False, False, "waiting"),
         (Look(RUNNING, Reply(503), MODELS), False, False, "waiting"),
-        (Look(UnitState("loaded")), False, False, "waiting"),
+        (Look(UnitState("loaded")), False, True, "ended"),
         (Look(AGAIN, OK), False, True, "ended"),
     ],
 )

@@ -82,7 +82,7 @@ COMMON = [
     "RequiresMountsFor=/var/lib/gb10-ring/checkpoints/published",
     "StartLimitIntervalSec=0",
     "RuntimeDirectory=gb10-ring-engine",
-    "Restart=on-failure",
+    "Restart=no",
     "LimitMEMLOCK=infinity",
     "LimitNOFILE=1048576",
     "OOMScoreAdjust=500",
@@ -114,7 +114,10 @@ def test_the_gids_are_looked_up_before_each_start(renderer):
     plain = spec_of(RING3.with_renderer(renderer))
     (probe,) = [line for line in lines(plain) if "engine-gid.py" in line]
     devices = " ".join(f"{device}={address}" for device, address in plain.gid_devices.items())
-    assert probe == f"ExecStartPre=/usr/bin/python3 -I /etc/gb10-ring/engine-gid.py -- /run/gb10-ring-engine {devices}"
+    assert (
+        probe
+        == f"ExecStartPre=/usr/bin/python3 -I /etc/gb10-ring/engine-gid.py --wait 60 -- /run/gb10-ring-engine {devices}"
+    )
     assert len(plain.gid_devices) == 4
 
 
