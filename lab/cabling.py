@@ -62,6 +62,7 @@ class State:
     off: frozenset[int] = frozenset()  # nodes without power
     crossed: frozenset[str] = frozenset()  # cables that join rail 0 to rail 1
     deaf: frozenset[Port] = frozenset()
+    layer: str = ""  # what the nodes have on top of the base
 
     def ports(self) -> list[Port]:
         return [Port(node, number) for node in self.numbers() for number in (0, 1)]
@@ -112,6 +113,7 @@ class State:
             "off": sorted(self.off),
             "crossed": sorted(self.crossed),
             "deaf": sorted(map(str, self.deaf)),
+            "layer": self.layer,
         }
         return json.dumps(content, indent=1) + "\n"
 
@@ -121,10 +123,11 @@ class State:
         plugs = tuple((Port.parse(port), cable) for port, cable in content["plugs"].items())
         cut, off, crossed = (frozenset(content[name]) for name in ("cut", "off", "crossed"))
         deaf = frozenset(map(Port.parse, content["deaf"]))
-        return cls(content["shape"], content["nodes"], content["data_mib"], plugs, cut, off, crossed, deaf)
+        sizes = (content["shape"], content["nodes"], content["data_mib"])
+        return cls(*sizes, plugs, cut, off, crossed, deaf, content.get("layer", ""))
 
 
-def plan(shape: str, nodes: int, data_mib: int) -> State:
+def plan(shape: str, nodes: int, data_mib: int, layer: str = "") -> State:
     """The factory cabling of a shape. Raises LabError for a size that the shape cannot have."""
     if shape not in SHAPES:
         raise LabError(f"shape {shape!r}: one of {', '.join(SHAPES)} is expected")
@@ -140,7 +143,7 @@ def plan(shape: str, nodes: int, data_mib: int) -> State:
     else:
         for node in range(1, nodes + 1):
             plugs[Port(node, 0)] = plugs[Port(node % nodes + 1, 1)] = f"cable{node}"
-    return State(shape, nodes, data_mib, tuple(sorted(plugs.items())))
+    return State(shape, nodes, data_mib, tuple(sorted(plugs.items())), layer=layer)
 
 
 def resolve(state: State, text: str) -> str:

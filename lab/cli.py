@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from . import base, cabling, keys, life, network, nodes, s3, status, store, supervisor, vm
+from . import base, cabling, keys, layer, life, network, nodes, s3, status, store, supervisor, vm
 from .instance import CHECKOUT, Instance, LabError, instance_name, instances
 
 PLUG_SECONDS = 0.3
@@ -40,7 +40,8 @@ def main(argv: list[str]) -> int:
 def _up(instance: Instance, options: argparse.Namespace) -> None:
     vm.refuse(instance)
     nodes_wanted = options.nodes or (2 if options.shape == "pair" else 3)
-    life.up(instance, cabling.plan(options.shape, nodes_wanted, options.data_mib), options.checkpoint)
+    wanted = cabling.plan(options.shape, nodes_wanted, options.data_mib, layer.check(options.layer))
+    life.up(instance, wanted, options.checkpoint)
 
 
 def _down(instance: Instance, options: argparse.Namespace) -> None:
@@ -165,9 +166,9 @@ def _s3(instance: Instance, options: argparse.Namespace) -> None:
         s3_client.prepare(s3_client.connect(instance))
 
 
-def _base(instance: Instance, _options: argparse.Namespace) -> None:
+def _base(instance: Instance, options: argparse.Namespace) -> None:
     keys.ensure(instance)
-    print(base.ensure(instance))
+    print(layer.ensure(instance, layer.check(options.layer)).root if options.layer else base.ensure(instance))
 
 
 def _supervise(instance: Instance, options: argparse.Namespace) -> int:
@@ -209,6 +210,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--nodes", type=int, help="2 to 8 (default 3; 2 for a pair)")
     made.add_argument("--shape", choices=cabling.SHAPES, default="ring", help="how the nodes are cabled (default ring)")
     made.add_argument("--data-mib", type=int, default=1024, help="size of each node's data file system (default 1024)")
+    made.add_argument("--layer", default="", help="what the nodes have beside the base: docker (Docker and Podman)")
     made.add_argument(
         "--no-checkpoint", dest="checkpoint", action="store_false", help="upload no checkpoint to the S3 server"
     )
@@ -236,7 +238,8 @@ def parser() -> argparse.ArgumentParser:
     made = actions.add_parser("ls", help="list the objects whose key starts with the prefix")
     made.add_argument("prefix", nargs="?", default="")
     actions.add_parser("prepare", help="wait for the server and make the bucket")
-    command("base", _base, "build the nodes' root file system, unless it is there")
+    made = command("base", _base, "build the nodes' root file system, unless it is there")
+    made.add_argument("--layer", default="", help="and what nodes of this layer have on top of it (docker)")
     made = command("supervise", _supervise, "")
     made.add_argument("node")
     return top

@@ -20,7 +20,7 @@ CONTROLLER_ADDRESS = "198.18.0.254"
 MANAGEMENT_NETDEV = "enP7s7"
 
 MAX_NODES = 8
-SHARED_NAMES = frozenset({"base", "keys", "checkpoint-1", "checkpoint-2"})
+SHARED_NAMES = frozenset({"base", "layers", "keys", "checkpoint-1", "checkpoint-2"})
 UNIX_PATH_ROOM = 66  # a control socket adds up to 40 characters; a unix socket path ends at 107
 
 
@@ -61,6 +61,11 @@ class Instance:
     def base(self) -> Path:
         """Link to the root file system and repository that this instance's nodes were made from."""
         return self.directory / "base"
+
+    @property
+    def layer(self) -> Path:
+        """Link to what this instance's nodes have on top of the base; absent without a layer."""
+        return self.directory / "layer"
 
     @property
     def keys(self) -> Path:

@@ -9,7 +9,7 @@ import re
 import time
 from pathlib import Path
 
-from . import base, cabling, guard, keys, leftovers, network, nodes, s3, store, supervisor
+from . import base, cabling, guard, keys, layer, leftovers, network, nodes, s3, store, supervisor
 from .cabling import State
 from .instance import Instance, LabError, node_name
 from .procs import wait_for
@@ -23,10 +23,11 @@ def up(instance: Instance, wanted: State, checkpoint: bool) -> None:
         )
     began = time.monotonic()
     built = base.ensure(instance)
+    upon = layer.ensure(instance, wanted.layer) if wanted.layer else None
     keys.ensure(instance)
     with store.changing(instance):
         if not _keep(instance, wanted):
-            _start_nodes(instance, wanted, built)
+            _start_nodes(instance, wanted, built, upon)
         for number in sorted(store.load(instance).off):
             _switch_on(instance, number)
     nodes.wait_ready(instance, wanted.names())
@@ -45,9 +46,10 @@ def _keep(instance: Instance, wanted: State) -> bool:
     if store.exists(instance):
         now = store.load(instance)
         if _whole(instance, now):
-            if (now.shape, now.nodes, now.data_mib) != (wanted.shape, wanted.nodes, wanted.data_mib):
+            if _size(now) != _size(wanted):
+                with_layer = f" and layer {now.layer}" if now.layer else ""
                 raise LabError(
-                    f"instance {instance.name!r} runs a {now.shape} of {now.nodes} nodes with {now.data_mib} MiB each: "
+                    f"instance {instance.name!r} runs a {now.shape} of {now.nodes} nodes with {now.data_mib} MiB{with_layer} each: "
                     f"`lab/ctl --instance {instance.name} down --nodes-only` first"
                 )
             return True
@@ -58,6 +60,10 @@ def _keep(instance: Instance, wanted: State) -> bool:
     else:
         leftovers.remove_nodes(instance)
     return False
+
+
+def _size(state: State) -> tuple[str, int, int, str]:
+    return state.shape, state.nodes, state.data_mib, state.layer
 
 
 def _whole(instance: Instance, state: State) -> bool:
@@ -73,12 +79,15 @@ def _powered(state: State) -> list[tuple[str, bool]]:
     return [(name, number not in state.off) for number, name in enumerate(state.names(), 1)]
 
 
-def _start_nodes(instance: Instance, wanted: State, built: Path) -> None:
+def _start_nodes(instance: Instance, wanted: State, built: Path, upon: layer.Layer | None) -> None:
     for folder in ("log", "run", "nodes"):
         (instance.directory / folder).mkdir(parents=True, exist_ok=True)
     instance.control_path.mkdir(mode=0o700, parents=True, exist_ok=True)
     instance.base.unlink(missing_ok=True)
     instance.base.symlink_to(built)
+    instance.layer.unlink(missing_ok=True)
+    if upon:
+        instance.layer.symlink_to(upon.root)
     instance.ssh_config.write_text(keys.client_config(instance), encoding="utf-8")
     if not network.exists(instance, network.CONTROLLER):
         guard.place()
@@ -90,7 +99,7 @@ def _start_nodes(instance: Instance, wanted: State, built: Path) -> None:
     network.apply(instance, wanted)
     store.save(instance, wanted)
     for number, name in enumerate(wanted.names(), 1):
-        nodes.prepare(instance, number, wanted.data_mib)
+        nodes.prepare(instance, number, wanted.data_mib, wanted.layer)
         nodes.power_on(instance, name)
 
 

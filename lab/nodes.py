@@ -9,7 +9,7 @@ import os
 import sys
 from pathlib import Path
 
-from . import cgroups, keys
+from . import cgroups, keys, layer
 from .base import REPOSITORY_IN_NODE
 from .instance import MANAGEMENT_NETDEV, MANAGEMENT_PREFIX, MAX_NODES, Instance, LabError, node_address, node_name
 from .procs import Process, end, recall, run, spawn, start_time, wait_for
@@ -28,29 +28,39 @@ network:
 """
 
 
-def prepare(instance: Instance, number: int, data_mib: int) -> None:
-    """A fresh disk for the node: an overlay over the base, and a file system of its own for /var/lib/gb10-ring."""
+def prepare(instance: Instance, number: int, data_mib: int, layer_name: str = "") -> None:
+    """A fresh disk for the node: an overlay over the base, and file systems of its own for what overlays cannot hold."""
     name = node_name(number)
     folder = instance.node(name)
     for part in ("upper", "work", "root", "data"):
         (folder / part).mkdir(parents=True, exist_ok=True)
-    image = folder / "data.img"
-    with image.open("wb") as handle:
-        handle.truncate(data_mib << 20)
-    run(["mkfs.ext4", "-q", "-F", "-m", "1", image])
+    _format(folder / "data.img", data_mib)
+    if layer_name:
+        _format(folder / "images.img", layer.DISK_MIB)
+        (folder / "images").mkdir(exist_ok=True)
     mount(instance, name)
+    for part in layer.DISK[layer_name] if layer_name else ():
+        (folder / "images" / part).mkdir(mode=0o711, exist_ok=True)
     write_files(folder / "root", identity(instance, number))
 
 
+def _format(image: Path, mib: int) -> None:
+    with image.open("wb") as handle:
+        handle.truncate(mib << 20)
+    run(["mkfs.ext4", "-q", "-F", "-m", "1", image])
+
+
 def mount(instance: Instance, name: str) -> None:
-    """Mount the node's root and data file systems unless they are mounted."""
+    """Mount the node's file systems unless they are mounted."""
     folder = instance.node(name)
     if not os.path.ismount(folder / "root"):
-        layers = {"lowerdir": instance.base / "rootfs", "upperdir": folder / "upper", "workdir": folder / "work"}
+        lower = ":".join(str(path) for path in (instance.layer, instance.base / "rootfs") if path.exists())
+        layers = {"lowerdir": lower, "upperdir": folder / "upper", "workdir": folder / "work"}
         options = ",".join(f"{key}={path}" for key, path in layers.items())
         run(["mount", "-t", "overlay", f"{instance.tag}-{name}", "-o", options, folder / "root"])
-    if not os.path.ismount(folder / "data"):
-        run(["mount", "-o", "loop", folder / "data.img", folder / "data"])
+    for part in ("data", "images"):
+        if (folder / part).is_dir() and not os.path.ismount(folder / part):
+            run(["mount", "-o", "loop", folder / f"{part}.img", folder / part])
 
 
 def identity(instance: Instance, number: int) -> dict[str, tuple[str, int]]:
@@ -106,10 +116,19 @@ def nspawn_argv(instance: Instance, name: str) -> list[str]:
         "--timezone=off",
         "--link-journal=no",
         "--console=pipe",
-        "--capability=CAP_NET_ADMIN,CAP_NET_RAW,CAP_SYS_ADMIN",
+        *_rights(instance, name),
         *(f"--bind-ro={source}:{target}" for source, target in bind.items()),
         f"--bind={folder / 'data'}:/var/lib/gb10-ring",
     ]
+
+
+def _rights(instance: Instance, name: str) -> list[str]:
+    """What the node may do to the kernel, and the disk for images of containers, by its layer."""
+    images = instance.node(name) / "images"
+    if not images.is_dir():
+        return ["--capability=CAP_NET_ADMIN,CAP_NET_RAW,CAP_SYS_ADMIN"]
+    chosen = instance.layer.resolve().name.partition("-")[0]
+    return [*layer.NSPAWN[chosen], *(f"--bind={images / part}:/var/lib/{part}" for part in layer.DISK[chosen])]
 
 
 def nspawn_environment() -> dict[str, str]:

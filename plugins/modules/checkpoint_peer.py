@@ -104,14 +104,15 @@ def main() -> None:
         required_if=[("state", "started", ("plan", "token"))],
         supports_check_mode=True,
     )
+    server = peer_unit.program()
     try:
         if module.params["state"] == "stopped":
-            changed = peer_unit.present() if module.check_mode else peer_unit.stop()
+            changed = server.present() if module.check_mode else server.stop()
         else:
             settings = peer_unit.settings(module.params)
             changed = bool(settings["listen"])
             if changed and not module.check_mode:
-                peer_unit.start(settings, module.params["max_s"])
+                server.start(settings, module.params["max_s"])
     except (HostError, ManifestError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(changed=changed, unit=peer_unit.UNIT)

@@ -73,7 +73,10 @@ def look_at_incident(name: str, node: str) -> None:
     """Every node has the logs of all ranks, for root alone, and knows who was first."""
     for here in NODES:
         limit = time.monotonic() + 5
-        while on(here, f"ls {INCIDENTS}/{name}/ || true").split() != ["incident.json", *(f"{one}.log" for one in NODES)]:
+        while on(here, f"ls {INCIDENTS}/{name}/ || true").split() != [
+            "incident.json",
+            *(f"{one}.log" for one in NODES),
+        ]:
             assert time.monotonic() < limit, journals()
         about = json.loads(on(here, f"cat {INCIDENTS}/{name}/incident.json"))
         assert about["node"] == node, about
@@ -186,7 +189,10 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
 
 def test_a_group_that_is_stopped_leaves_nothing_and_is_no_incident(site: str) -> None:
     known = incidents()
-    on("spark2", "echo left >/dev/shm/psm_left; systemd-run -q --unit=holder sh -c 'exec sleep 600 5>/dev/shm/psm_held'")
+    on(
+        "spark2",
+        "echo left >/dev/shm/psm_left; systemd-run -q --unit=holder sh -c 'exec sleep 600 5>/dev/shm/psm_held'",
+    )
     on("spark2", "for i in $(seq 50); do [ -e /dev/shm/psm_held ] && exit 0; sleep 0.1; done; exit 1")
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=stopped")
     assert code == 0, said

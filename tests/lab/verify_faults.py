@@ -79,6 +79,16 @@ WELL = "rm /run/gb10-lab/engine-faults"
 SERVE = "systemd-run -q --unit gb10-test-api python3 -c {}; sleep 0.5"
 WATCH = "gb10-ring-group.service"
 AGAIN = "gb10-ring-group start --reason test"
+# A docker that has one image, whose id is in a file: the group runs without containers, verify.yml is told that it does not.
+IMAGE, OTHER_IMAGE = (f"sha256:{digit * 64}" for digit in "ab")
+DOCKER = """#!/bin/sh
+case "$1 $2" in
+  'image ls') cat /run/gb10-test-image ;;
+  'image inspect') echo '[{"Id": "'$(cat /run/gb10-test-image)'", "Size": 1000000}]' ;;
+  info*) echo /var/lib ;;
+esac
+"""
+CONTAINERS = f"test ! -e /usr/bin/docker && echo {IMAGE} >/run/gb10-test-image; printf %s {shlex.quote(DOCKER)} >/usr/bin/docker; chmod +x /usr/bin/docker"
 SERVES = "bash -c 'for i in $(seq 150); do (exec 3<>/dev/tcp/198.18.0.1/8000) 2>/dev/null && exit 0; sleep 0.2; done; exit 1'"
 DOWN = tuple((node, "engine.unit") for node in ("spark1", "spark2", "spark3"))
 
@@ -156,9 +166,18 @@ ROUNDS = {
                 found="not a number",
                 cure="damaged shard",
             ),
+            Fault(
+                *("bad image digest", "spark3", "engine.image"),
+                make=f"echo {OTHER_IMAGE} >/run/gb10-test-image",
+                undo="true",
+                found=f"no image {IMAGE}",
+                cure="it brings the image from a node that has it",
+            ),
         ),
-        {"engine_acceptance": True},
+        {"engine_acceptance": True, "engine_renderer": "docker", "engine_overrides": {"image_id": IMAGE}},
         tags="engine",
+        before=CONTAINERS,
+        after="rm /usr/bin/docker /run/gb10-test-image",
     ),
     "unit stopped": Round(
         (

@@ -64,12 +64,10 @@ class Staging:
         return now - self.started < self.begin_s
 
 
-@dataclass
-class Room:
-    """What all connections share."""
+@dataclass(kw_only=True)
+class Door:
+    """What all connections to a server share. asked_at: when somebody with the token was there last."""
 
-    shelf: Shelf
-    staging: Staging
     token: str = field(repr=False)
     asked_at: float = field(default_factory=time.monotonic)
     places: threading.BoundedSemaphore = field(default_factory=lambda: threading.BoundedSemaphore(_CONNECTIONS))
@@ -78,6 +76,14 @@ class Room:
         """The path below the token, or None when the token is another one."""
         token, _slash, path = target.lstrip("/").partition("/")
         return unquote(path) if hmac.compare_digest(token.encode(), self.token.encode()) else None
+
+
+@dataclass
+class Room(Door):
+    """What this server gives away."""
+
+    shelf: Shelf
+    staging: Staging
 
 
 def wanted(header: str, size: int) -> tuple[int, int] | None:
@@ -159,9 +165,11 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
     allow_reuse_address = True
     request_queue_size = 128
 
-    def __init__(self, address: tuple[str, int], netdev: str, room: Room) -> None:
+    def __init__(
+        self, address: tuple[str, int], netdev: str, room: Door, handler: type[BaseHTTPRequestHandler]
+    ) -> None:
         self.room, self.netdev = room, netdev
-        super().__init__(address, type("BoundHandler", (Handler,), {"room": room}))
+        super().__init__(address, type("BoundHandler", (handler,), {"room": room}))
 
     def server_bind(self) -> None:
         if self.netdev:
@@ -187,14 +195,16 @@ class Server(socketserver.ThreadingMixIn, socketserver.TCPServer):
 
 
 @contextlib.contextmanager
-def serving(room: Room, listen: list[Mapping[str, str]], port: int) -> Iterator[list[Server]]:
+def serving(
+    room: Door, listen: list[Mapping[str, str]], port: int, handler: type[BaseHTTPRequestHandler] = Handler
+) -> Iterator[list[Server]]:
     """Listen on all addresses while the block runs. Raises OSError, with the address in its text."""
     servers: list[Server] = []
     threads = []
     try:
         for row in listen:
             try:
-                servers.append(Server((row["address"], port), row["netdev"], room))
+                servers.append(Server((row["address"], port), row["netdev"], room, handler))
             except OSError as error:
                 raise OSError(error.errno, f"{row['address']}:{port} on {row['netdev']}: {error.strerror}") from error
         for server in servers:
@@ -230,7 +240,7 @@ def main(settings_path: str) -> None:
     path.unlink()
     layout = Layout(settings["root"], settings["name"])
     shelf = Shelf(layout, settings["revision"], settings["digests"])
-    room = Room(shelf, Staging(layout.progress(settings["revision"])), settings["token"])
+    room = Room(shelf, Staging(layout.progress(settings["revision"])), token=settings["token"])
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stop.set())
     try:

@@ -31,7 +31,9 @@ def render(spec: EngineSpec) -> dict[str, str]:
     if spec.container is None:
         raise ValueError(f"renderer {spec.renderer} runs no container")
     container, stop = spec.container, spec.limits.stop_timeout_s
-    more = [*limit_flags(spec.limits), ("--ipc", "host"), ("--pull", "never"), ("--stop-timeout", str(stop))]
+    # Podman refuses a size of /dev/shm together with the host's own, where Docker takes it and does nothing with it.
+    limits = [(flag, value) for flag, value in limit_flags(spec.limits) if flag != "--shm-size"]
+    more = [*limits, ("--ipc", "host"), ("--pull", "never"), ("--stop-timeout", str(stop))]
     lines = [
         *start_of_unit(spec),
         "[Container]",

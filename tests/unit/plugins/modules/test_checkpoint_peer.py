@@ -9,9 +9,9 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import peer_unit
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File, make
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+from ansible_collections.gb10.ring.plugins.module_utils.transient import Program
 from ansible_collections.gb10.ring.plugins.modules import checkpoint_peer
 
 PLAN = make("tiny", "", [File("a", 5, '"a"', "crc64nvme:" + "0" * 16)]).to_dict()
@@ -22,9 +22,9 @@ LISTEN = [{"address": "10.100.0.1", "netdev": "enp1s0f0np0"}]
 @pytest.fixture
 def done(monkeypatch):
     calls = []
-    monkeypatch.setattr(peer_unit, "start", lambda settings, max_s: calls.append((settings["listen"], max_s)))
-    monkeypatch.setattr(peer_unit, "stop", lambda: calls.append("stop") or True)
-    monkeypatch.setattr(peer_unit, "present", lambda: True)
+    monkeypatch.setattr(Program, "start", lambda _self, settings, max_s: calls.append((settings["listen"], max_s)))
+    monkeypatch.setattr(Program, "stop", lambda _self: calls.append("stop") or True)
+    monkeypatch.setattr(Program, "present", lambda _self: True)
     return calls
 
 
@@ -65,8 +65,8 @@ def test_wrong_options(capsys, done, arguments, said):
 
 
 def test_a_server_that_does_not_start_is_one_message(capsys, done, monkeypatch):
-    def refuse(_settings, _max_s):
+    def refuse(_self, _settings, _max_s):
         raise HostError("cannot start the server")
 
-    monkeypatch.setattr(peer_unit, "start", refuse)
+    monkeypatch.setattr(Program, "start", refuse)
     assert call(capsys, **STARTED, listen=LISTEN)["msg"] == "cannot start the server"

@@ -48,7 +48,7 @@ class Peer:
         self.directory.mkdir(parents=True)
         self.digests = {"shard": DIGEST, "sub/other": DIGEST}
         self.shelf = Shelf(self.layout, REVISION, self.digests, pace_s=0)
-        self.room = Room(self.shelf, Staging(self.layout.progress(REVISION)), TOKEN)
+        self.room = Room(self.shelf, Staging(self.layout.progress(REVISION)), token=TOKEN)
         self.base = ""
 
     def write(self, path="shard", body=BODY, recorded=True, digest=DIGEST):

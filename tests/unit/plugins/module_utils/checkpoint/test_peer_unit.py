@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from ansible_collections.gb10.ring.plugins.module_utils import transient
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import peer_unit
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File, ManifestError, make
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
@@ -41,7 +42,7 @@ def systemd(monkeypatch):
 
     made = Systemd()
     made.calls = []
-    monkeypatch.setattr(peer_unit, "run", made.run)
+    monkeypatch.setattr(transient, "run", made.run)
     return made
 
 
@@ -60,8 +61,8 @@ def test_wrong_options_are_named(wrong, said):
 
 def test_the_server_runs_from_a_copy_that_needs_nothing_else(tmp_path, systemd):
     directory = tmp_path / "gb10-ring-fanout"
-    peer_unit.start(peer_unit.settings(OPTIONS), 3600, directory)
-    settings = directory / peer_unit.SETTINGS
+    peer_unit.program(directory).start(peer_unit.settings(OPTIONS), 3600)
+    settings = directory / transient.SETTINGS
     assert settings.stat().st_mode & 0o777 == 0o600 and directory.stat().st_mode & 0o777 == 0o700
     assert json.loads(settings.read_text())["token"] == "secret-token"
     settings.write_text("{}")
@@ -73,7 +74,7 @@ def test_the_server_runs_from_a_copy_that_needs_nothing_else(tmp_path, systemd):
 
 
 def test_the_token_is_in_no_argument(tmp_path, systemd):
-    peer_unit.start(peer_unit.settings(OPTIONS), 3600, tmp_path / "gb10-ring-fanout")
+    peer_unit.program(tmp_path / "gb10-ring-fanout").start(peer_unit.settings(OPTIONS), 3600)
     (argv,) = [argv for argv in systemd.calls if argv[0] == "systemd-run"]
     assert "secret-token" not in str(systemd.calls)
     assert {"--property=RuntimeMaxSec=3600", "--property=RuntimeDirectory=gb10-ring-fanout"} < set(argv)
@@ -81,7 +82,7 @@ def test_the_token_is_in_no_argument(tmp_path, systemd):
 
 def test_a_server_that_runs_is_replaced(tmp_path, systemd):
     for _time in range(2):
-        peer_unit.start(peer_unit.settings(OPTIONS), 3600, tmp_path / "gb10-ring-fanout")
+        peer_unit.program(tmp_path / "gb10-ring-fanout").start(peer_unit.settings(OPTIONS), 3600)
     words = [argv[0] if argv[0] == "systemd-run" else argv[1] for argv in systemd.calls]
     assert [word for word in words if word != "is-active"] == ["systemd-run", "stop", "systemd-run"]
 
@@ -90,13 +91,14 @@ def test_a_server_that_does_not_start_leaves_nothing_and_says_why(tmp_path, syst
     systemd.refuse = "systemd-run: exit 1"
     directory = tmp_path / "gb10-ring-fanout"
     with pytest.raises(HostError, match=r"exit 1; it said: cannot listen on 127\.0\.0\.1"):
-        peer_unit.start(peer_unit.settings(OPTIONS), 3600, directory)
+        peer_unit.program(directory).start(peer_unit.settings(OPTIONS), 3600)
     assert not directory.exists()
 
 
 def test_stop_removes_what_is_there_and_says_whether_there_was_anything(tmp_path, systemd):
     directory = tmp_path / "gb10-ring-fanout"
-    peer_unit.start(peer_unit.settings(OPTIONS), 3600, directory)
-    assert peer_unit.present(directory) and peer_unit.stop(directory)
+    peer_unit.program(directory).start(peer_unit.settings(OPTIONS), 3600)
+    server = peer_unit.program(directory)
+    assert server.present() and server.stop()
     assert not directory.exists() and not systemd.active
-    assert not peer_unit.stop(directory)
+    assert not server.stop()
