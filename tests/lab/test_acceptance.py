@@ -84,7 +84,9 @@ def test_a_fault_of_the_engine_is_found_and_nothing_else(tmp_path, fault, finds)
         report = verify(tmp_path, **ENGINE, engine_probe=False)
     finally:
         on("spark1", f"rm -f {FAULTS}")
-    assert failed(report) == {("spark1", f"engine.acceptance_{finds}")}
+    assert failed(report) == {("spark1", f"engine.acceptance_{finds}")}, [
+        check for check in report["checks"] if not check["ok"]
+    ]
     check = next(check for check in report["checks"] if check["id"] == f"engine.acceptance_{finds}")
     assert check["cure"]
 
