@@ -26,7 +26,7 @@ options:
     type: str
     required: true
   state:
-    description: V(present) installs and starts the supervisor, V(absent) stops it and removes its files. Incidents stay.
+    description: V(present) installs and starts the supervisor, V(absent) stops it and removes its files. What is kept of incidents stays.
     type: str
     choices: [present, absent]
     default: present

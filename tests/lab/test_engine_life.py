@@ -160,7 +160,7 @@ def test_a_rank_that_dies_while_the_group_starts_ends_it_at_once(site: str) -> N
         assert f"{node}: engine.unit error" in said
     assert "status=9/KILL" in said
     (name,) = set(incidents()) - known
-    assert json.loads(on("spark2", f"cat {INCIDENTS}/{name}/incident.json"))["node"] == "spark3"
+    look_at_incident(name, "spark3")
 
 
 def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site: str) -> None:

@@ -138,6 +138,19 @@ def test_the_engine_serves_on_every_rank(host):
         assert f"{device}:1/RoCE" in line
 
 
+def test_the_supervisor_of_every_rank_hears_the_others(host):
+    service = host.service("gb10-ring-group")
+    assert service.is_running
+    assert service.is_enabled
+    lines = host.check_output("gb10-ring-group status").splitlines()
+    assert [line.split()[:4] for line in lines] == [
+        [node, "rank", str(rank), "running"] for rank, node in enumerate(("spark1", "spark2", "spark3"))
+    ]
+    assert host.file("/etc/gb10-ring/group.token").mode == 0o600
+    assert host.file("/run/gb10-ring-group").mode == 0o700
+    assert not host.file("/var/lib/gb10-ring/incidents").listdir()
+
+
 def test_no_signed_address_is_left_on_the_node(host):
     assert host.run("journalctl -o cat | grep -c X-Amz-Signature=").stdout.strip() == "0"
     assert host.run("grep -rlI X-Amz-Signature= /etc /root /tmp /var/tmp /var/log /var/lib/gb10-ring").stdout == ""

@@ -117,6 +117,8 @@ def _ended(before: Rank, look: Look, purpose: Purpose | None, ending_for: float,
     if before.state == FAILED and before.run == look.run:
         return _purposely(before, STOPPED, look, purpose, now) if purpose else before._replace(heard=now)
     if before.state not in ALIVE and (before.run == look.run or not look.run):
+        if purpose and before.state == STOPPED:  # ended with its group, and now it is meant to stay so
+            return _purposely(before, STOPPED, look, purpose, now)
         return _moved(before, STOPPED, look, now)
     if not purpose and not over and look.main and look.result == "success":
         purpose = Purpose(STOPPED, "systemctl", BY_HAND)

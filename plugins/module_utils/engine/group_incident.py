@@ -9,6 +9,7 @@ A copy runs on the nodes without Ansible, so this file imports the standard libr
 from __future__ import annotations
 
 import base64
+import calendar
 import json
 import os
 import re
@@ -22,9 +23,10 @@ from typing import Any
 LINES = 200
 BYTES = 32 * 1024
 KEPT = 10
+ONE_INCIDENT_S = 20
 PIECE = 600  # characters of a log in one word
 PIECES = 64
-_NAME = re.compile(r"\d{8}T\d{9}Z-[0-9a-f]{6}")
+_NAME = re.compile(r"20\d\d(0[1-9]|1[0-2])(0[1-9]|[12]\d|3[01])T([01]\d|2[0-3])([0-5]\d){2}\d{3}Z-[0-9a-f]{6}")
 # Tokens and keys as engines and libraries print them; a log is kept for people to pass on.
 _SECRETS = re.compile(
     r"(hf_|sk-|AKIA|ASIA|ghp_)[A-Za-z0-9_-]{8,}"
@@ -35,6 +37,16 @@ _SECRETS = re.compile(
 def new_name(wall: float, random: str) -> str:
     """Sorts by time, to the millisecond: of two names of one incident the lesser is that of the rank that ended first."""
     return f"{time.strftime('%Y%m%dT%H%M%S', time.gmtime(wall))}{int(wall * 1000) % 1000:03}Z-{random[:6]}"
+
+
+def seconds_of(name: str) -> int:
+    """When it began, in Unix seconds; 0 for what is no name."""
+    return calendar.timegm(time.strptime(name[:15], "%Y%m%dT%H%M%S")) if is_name(name) else 0
+
+
+def together(one: str, other: str) -> bool:
+    """Whether two names are of one incident: ranks that fail soon after each other."""
+    return is_name(one) and is_name(other) and abs(seconds_of(one) - seconds_of(other)) < ONE_INCIDENT_S
 
 
 def is_name(text: str) -> bool:

@@ -26,7 +26,6 @@ from .group_order import Order, Progress, Tell
 
 TICK_S = 0.5
 STATUS_EVERY_S = 1.0
-ONE_INCIDENT_S = 20.0  # failures of two ranks within that time are one incident
 
 
 class Supervisor:
@@ -52,7 +51,7 @@ class Supervisor:
         self.job: Job | None = None
         self.jobs: list[Callable[[], str]] = []
         self.end_seen: tuple[str, float] = ("", 0.0)
-        self.failed_wall = 0.0
+        self.known_wall = 0.0
         self.incident: dict[str, Any] = {}
         self.renamed: dict[str, str] = {}
         self.stopped: dict[str, Any] | None = None
@@ -97,10 +96,11 @@ class Supervisor:
         if not over or self.end_seen[0] != look.run:
             self.end_seen = (look.run if over else "", now)
         self.me = group.follow(before, look, self._purpose(look, now) if over else None, now - self.end_seen[1], now)
-        if self.me.state == before.state and self.me.run == before.run:
+        kept = ("state", "run", "by", "why", "incident")
+        if all(getattr(self.me, name) == getattr(before, name) for name in kept):
             return
+        self.known_wall = time.time()
         if self.me.state == group.FAILED:
-            self.failed_wall = time.time()
             ended = now - look.ended if look.ended > look.began else 0.0
             self._record(self._new_name(time.time() - ended), self.node, self.me.why)
             self.me = self.me._replace(incident=self.incident["id"])
@@ -110,10 +110,10 @@ class Supervisor:
 
     def _purpose(self, look: Look, now: float) -> Purpose | None:
         intent = group.parse_intent(group_intent.read(self._run("intent")))
-        if self.me.state == group.FAILED and self.me.run == look.run:
-            return intent if intent and intent.wall > self.failed_wall else None
         if self.me.state not in group.ALIVE and self.me.run == look.run:
-            return None
+            if intent is None or intent.wall <= self.known_wall:
+                return None
+            return intent if self.me.state == group.FAILED or intent.want == group.STOPPED else None
         began = time.time() - (now - look.began) if look.began else 0.0
         guard = group_intent.read(self.paths["guard"])
         found = group.purpose_of_end(intent, guard, False, look.run, began)
@@ -168,16 +168,20 @@ class Supervisor:
 
     def _recent(self) -> str:
         """The present incident, when what happens now can belong to it."""
+        return self._joined(self._new_name(time.time()))
+
+    def _joined(self, name: str) -> str:
+        """The present incident, when this name is of it."""
         known = self.incident
-        fresh = known and known["run"] == self.me.run and time.time() - known["at"] < ONE_INCIDENT_S
-        return str(known["id"]) if fresh else ""
+        same = known and known["run"] == self.me.run and group_incident.together(known["id"], name)
+        return str(known["id"]) if same else ""
 
     def _record(self, name: str, node: str, why: str) -> None:
         """Keep the own log under this incident, and send it to the others."""
         name = self.renamed.get(name, name)
         if self.incident.get("id") == name:
             return
-        earlier = self._recent()
+        earlier = self._joined(name)
         if earlier and earlier < name:
             self.renamed[name] = earlier
             return
@@ -287,9 +291,12 @@ class Supervisor:
         name = self.renamed.get(rank.incident, rank.incident)
         if name == self.incident.get("id"):
             return
-        if self._recent():
+        news = self.me.state not in group.ALIVE and name > self.incident.get("id", "")
+        if not self._joined(name) and not news:
+            return
+        if self.node not in self.store.logs(name):
             self._record(name, node, rank.why)
-        elif self.me.state not in group.ALIVE:
+        else:  # from before this supervisor started
             self.incident = {"id": name, "run": self.me.run, "node": node, "why": rank.why, "at": time.time()}
 
     # --- Reports

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -104,3 +105,14 @@ def test_without_variables_different_indexes_are_no_matter(tmp_path):
     assert gid_probe.main(["--", str(tmp_path), "a=10.100.0.1", "b=10.100.1.1"], str(tmp_path)) == 0
     assert (tmp_path / "gid.env").read_text() == ""
     assert gid_probe.main(["--variable", "X", "--", str(tmp_path), "a=10.100.0.1", "b=10.100.1.1"], str(tmp_path)) == 1
+
+
+def test_it_waits_for_a_link_that_comes_up_late(tmp_path, capsys):
+    later = threading.Timer(0.3, table, (tmp_path, "a", usual("10.100.0.1")))
+    later.start()
+    assert gid_probe.main(["--wait", "10", "--", str(tmp_path), "a=10.100.0.1"], str(tmp_path)) == 0
+    later.join()
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 2
+    assert said[0].endswith("(playbooks/verify.yml); looked for again for 10 s")
+    assert gid_probe.main(["--wait", "0.1", "--", str(tmp_path), "a=10.100.0.9"], str(tmp_path)) == 1

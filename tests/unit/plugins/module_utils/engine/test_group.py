@@ -64,6 +64,7 @@ DEAD = Rank(1, FAILED, "a", 990.0, 999.0, "its engine ended by itself: signal, s
         (DEAD, KILLED, (None, 9), (FAILED, "", 990.0)),
         (DEAD, KILLED, (MEANT, 9), (STOPPED, "role", NOW)),
         (DEAD, LEFT, (None, 9), (FAILED, "", 990.0)),  # reset by hand: nobody has stopped the group
+        (OFF._replace(by="group", incident="i"), LEFT, (MEANT, 9), (STOPPED, "role", 500.0)),  # and is to stay so
         (OFF, KILLED, (None, 9), (STOPPED, "role", 500.0)),  # killed while it was being stopped
         (OFF, KILLED._replace(run="b"), (None, 1.0), (FAILED, "", NOW)),  # began and ended between two looks
         (OFF, LEFT, (None, 9), (STOPPED, "role", 500.0)),

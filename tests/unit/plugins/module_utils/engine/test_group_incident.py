@@ -20,6 +20,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.group_incident im
     new_name,
     pack,
     tidy,
+    together,
 )
 
 NAME = "20261130T055655108Z-3a5791"
@@ -32,7 +33,18 @@ def test_names_sort_by_the_time_of_the_end():
     assert is_name(NAME)
 
 
-@pytest.mark.parametrize("text", ["", "..", "../x", f"{NAME}/..", NAME.upper(), f"{NAME}\n"])
+@pytest.mark.parametrize(
+    ("other", "same"),
+    [(LATER, True), ("20261130T055714999Z-000000", True), ("20261130T055716000Z-000000", False), ("x", False)],
+)
+def test_names_of_one_incident(other, same):
+    assert together(NAME, other) is same
+    assert together(other, NAME) is same
+
+
+@pytest.mark.parametrize(
+    "text", ["20269930T055655108Z-3a5791", "", "..", "../x", f"{NAME}/..", NAME.upper(), f"{NAME}\n"]
+)
 def test_what_is_no_name(text):
     assert not is_name(text)
 

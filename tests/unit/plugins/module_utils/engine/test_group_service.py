@@ -158,6 +158,29 @@ def test_a_stop_on_purpose_is_none(group):
     assert [group.incidents(node) for node in NODES] == [[], [], []]
 
 
+def test_a_stop_after_a_failure_is_known_and_the_next_failure_is_another_incident(group, monkeypatch):
+    group.serve()
+    group.machines["spark3"].die()
+    group.until(group.everywhere("stopped", "stopped", "failed"))
+    for node in NODES:
+        group_intent.write(str(group.root / node / "run"), "stopped", "role", "enough")
+    group.until(group.everywhere("stopped", "stopped", "stopped"))
+    group.until(lambda: all((group.status(node)["stopped"] or {}).get("by") == "role" for node in NODES))
+    group.until(lambda: {rank["incident"] for node in NODES for rank in group.status(node)["ranks"].values()} == {""})
+    later = time.time() + 60
+    monkeypatch.setattr(time, "time", lambda: later)
+    for node in ("spark2", "spark3"):  # the head's turn does not come
+        group.machines[node].start()
+    group.until(lambda: group.states("spark1")[1:] == ["running", "running"])
+    group.machines["spark3"].die()
+    group.until(group.everywhere("stopped", "stopped", "failed"))
+    group.until(lambda: all(group.status(node)["incident"]["logs"] == list(NODES) for node in NODES))
+    names = [[path.name for path in group.incidents(node)] for node in NODES]
+    assert names[0] == names[1] == names[2]
+    assert len(names[0]) == 2
+    assert {group.status(node)["incident"]["id"] for node in NODES} == {names[0][1]}
+
+
 def test_a_rank_that_is_stopped_alone_takes_the_group_along(group, monkeypatch):
     monkeypatch.setattr(group_service.group, "SLACK_S", 0.0)
     monkeypatch.setattr(group_machine, "asked_to_stop", lambda _unit, _run: True)
