@@ -62,7 +62,7 @@ options:
     default: /run
 attributes:
   check_mode:
-    description: Runs the same, without asking for a model and memory that earlier steps of a dry run would have brought.
+    description: Runs the same, without asking for a model, an image and memory that earlier steps of a dry run would have brought.
     support: full
   diff_mode:
     description: Changes nothing, so there is nothing to show.

@@ -21,7 +21,7 @@ _OPS = "cached_ops/"  # of FlashInfer; what torch compiles is each rank's own
 
 
 def look(options: Mapping[str, Any], unit: str, dry: bool) -> Start:
-    """Raises HostError. dry: a model and memory that are not there yet are what the steps before would bring."""
+    """Raises HostError. dry: a model, an image and memory that are not there yet are what the steps before would bring."""
     spec, proc = options["spec"], Path(options["proc_root"])
     active = machine.unit_state(unit).running
     container = spec.get("container") or {}
@@ -33,7 +33,7 @@ def look(options: Mapping[str, Any], unit: str, dry: bool) -> Start:
         model=str(spec["model"]["path"]),
         missing=() if dry else missing(Path(spec["model"]["root"]), Path(spec["model"]["path"])),
         image_name=str(container.get("reference") or container.get("image") or ""),
-        image=traces_look.image_problem(spec),
+        image="" if dry else traces_look.image_problem(spec),
         memory="" if active or dry else memory_problem(options, proc),
         kernels=tuple(path for path in traces_look.kernels(spec) if _OPS in path),
     )
