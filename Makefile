@@ -15,7 +15,7 @@ export PATH := $(BIN):$(PATH)
 # The tests have a lab of their own beside the one of `make demo`.
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
-.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test engine-life lab-layer docker-test podman-test verify-test real-server-test acceptance-test report-deps report-test report-pictures molecule shapes bench-stage engram \
+.PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full host-test guard-test fabric-test engine-test engine-life watch-test lab-layer docker-test podman-test verify-test real-server-test acceptance-test report-deps report-test report-pictures molecule shapes bench-stage engram \
   vm-deps test-vm test-full clean
 
 help: ## List the targets
@@ -76,6 +76,9 @@ staging: lab-base ## Staging through a proxy that injects faults, secrets looked
 
 engine-test: lab-base ## GID indexes of the engine: found at each start, pinned nowhere (2 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engine_gid.py
+
+watch-test: lab-base ## The watchdog: busy, wedged, a dead rank, given up, stopped on purpose; the way back from a configuration that fails (3 min)
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_watch.py
 
 lab-layer: lab-base # What lab nodes have on top of the base for docker-test and podman-test
 	@lab/ctl base --layer docker
@@ -158,7 +161,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full engram-full engine-test docker-test podman-test acceptance-test real-server-test test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full engram-full engine-test watch-test docker-test podman-test acceptance-test real-server-test test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

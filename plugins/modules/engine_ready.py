@@ -50,6 +50,14 @@ options:
     description: Whether rank 0 also asks the model a question with a known answer, once the group serves.
     type: bool
     default: false
+  log_lines:
+    description:
+      - >-
+        What the log of a healthy rank has or lacks, for the check C(engine.log) once the group serves: C(text), C(want) (V(present) or
+        V(absent)) and C(means). The whole log of the run is read, so it is meant for a run that has just begun.
+    type: list
+    elements: dict
+    default: []
   etc_root:
     description: Where C(/etc) is. Other than V(/etc) it is meant for tests.
     type: path
@@ -89,6 +97,7 @@ RETURN = r"""
 checks:
   description:
     - C(engine.unit) of every rank and, while it runs, C(engine.config); of rank 0 also C(engine.health) and, with O(probe), C(engine.chat).
+    - With O(log_lines) also C(engine.log), once the group serves.
   returned: success
   type: list
   elements: dict
@@ -122,6 +131,11 @@ checks:
       found: activating (auto-restart), exit-code, status 1
       expected: active (running)
       cure: run the engine role; `journalctl -u gb10-ring-engine.service` on spark2 says why it ended
+tail:
+  description: Last lines of the engine's journal, without what looks like a secret. Empty when the rank serves.
+  returned: success
+  type: list
+  elements: str
 state:
   description: V(ready) when the group serves, V(ended) when this rank's engine ended by itself, V(waiting) otherwise.
   returned: success
@@ -132,7 +146,7 @@ state:
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
-from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import checks, outcome, with_chat
+from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import checks, log_check, outcome, with_chat
 from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
 
@@ -147,21 +161,25 @@ def main() -> None:
             "unit": {"type": "str", "default": NAME},
             "timeout_s": {"type": "int", "default": 900},
             "probe": {"type": "bool", "default": False},
+            "log_lines": {"type": "list", "elements": "dict", "default": []},
             "etc_root": {"type": "path", "default": "/etc"},
         },
         supports_check_mode=True,
     )
     options = module.params
     unit, url, name = options["unit"], options["url"], options["served_model_name"]
+    logged = []
     try:
         wanted = hash_of(read_text(f"{options['etc_root']}/gb10-ring/engine.json"))
         seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted), options["timeout_s"], unit)
         if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
-            seen = with_chat(seen, machine.chat(url, name))
+            seen = machine.explained(with_chat(seen, machine.chat(url, name)), unit)
+        if options["log_lines"] and outcome(seen) == "ready":
+            logged = [log_check(options["node"], unit, machine.log_of_run(unit), options["log_lines"])]
     except HostError as error:
         module.fail_json(msg=str(error))
-    found = [check.to_dict() for check in checks(options["node"], unit, url, name, seen)]
-    module.exit_json(changed=False, checks=found, state=outcome(seen))
+    found = [check.to_dict() for check in [*checks(options["node"], unit, url, name, seen), *logged]]
+    module.exit_json(changed=False, checks=found, state=outcome(seen), tail=list(seen.journal))
 
 
 if __name__ == "__main__":

@@ -101,11 +101,6 @@ def test_the_highest_rank_starts_first_and_the_head_last(site: str) -> None:
     assert began[0] > began[1] > began[2] > 0
     assert active() == ["active"] * 3
     assert incidents() == []
-    before = runs()
-    code, said = play("--tags", "engine", *overrides())
-    assert code == 0, said
-    assert changed(said) == {"0"}
-    assert runs() == before
 
 
 def test_a_killed_rank_ends_the_group_and_every_log_is_kept(site: str) -> None:
@@ -168,7 +163,6 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
     assert on("spark1", "gb10-ring-group start --reason test") == "every rank runs"
     began = [int(value(node, "InactiveExitTimestampMonotonic")) for node in NODES]
     assert began[0] > began[1] > began[2]
-    on("spark1", "for i in $(seq 100); do curl -sf http://localhost:8000/health && exit 0; sleep 0.1; done; exit 1")
     before = runs()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
     assert code != 0

@@ -77,7 +77,7 @@ OTHER = (
 ENGINE = "mkdir -p /run/gb10-lab; echo {} >/run/gb10-lab/engine-faults"
 WELL = "rm /run/gb10-lab/engine-faults"
 SERVE = "systemd-run -q --unit gb10-test-api python3 -c {}; sleep 0.5"
-WATCH = "gb10-ring-group.service"
+GROUP, WATCH = "gb10-ring-group.service", "gb10-ring-watch.service"
 AGAIN = "gb10-ring-group start --reason test"
 # A docker that has one image, whose id is in a file: the group runs without containers, verify.yml is told that it does not.
 IMAGE, OTHER_IMAGE = (f"sha256:{digit * 64}" for digit in "ab")
@@ -124,6 +124,14 @@ ROUNDS = {
                 found="s ahead of the controller",
                 cure="timedatectl set-ntp true",
             ),
+            # Before health hangs, or the watchdog would start the group anew.
+            Fault(
+                *("watchdog off", "spark1", "engine.watchdog"),
+                make=f"systemctl stop {WATCH}",
+                undo=f"systemctl start {WATCH}",
+                found=f"{WATCH} does not run",
+                cure="Run the engine role",
+            ),
             Fault(
                 *("health hanging", "spark1", "engine.health"),
                 make=ENGINE.format("health-hangs"),
@@ -132,10 +140,10 @@ ROUNDS = {
                 cure="the head answers once every rank has joined",
             ),
             Fault(
-                *("watchdog off", "spark2", "engine.group"),
-                make=f"systemctl stop {WATCH}",
-                undo=f"systemctl start {WATCH}",
-                found=f"{WATCH} does not run",
+                *("supervisor off", "spark2", "engine.group"),
+                make=f"systemctl stop {GROUP}",
+                undo=f"systemctl start {GROUP}",
+                found=f"{GROUP} does not run",
                 cure="run the engine role",
             ),
             Fault(
@@ -200,11 +208,13 @@ ROUNDS = {
                 undo=AGAIN,
                 found="failed (failed), signal",
                 cure="journalctl -u gb10-ring-engine",
-                beside=(*DOWN, ("spark1", "engine.health")),
+                beside=(*DOWN, ("spark1", "engine.health"), ("spark1", "engine.watchdog")),
             ),
         ),
         tags="engine",
-        before=SERVES,
+        # Or it would start the group again meanwhile.
+        before=f"{SERVES}; systemctl stop {WATCH} 2>/dev/null || true",
+        after=f"systemctl start {WATCH} 2>/dev/null || true",
     ),
     "files and settings": Round(
         (

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 
 from .faults import planted
@@ -59,6 +60,8 @@ def answer(prompt: str) -> str:
 
 
 def _calculate(left: int, sign: str, right: int) -> int:
+    if os.environ.get("GB10_LAB_WRONG_SUMS"):  # a configuration that serves, and does not pass
+        return left
     if sign in ("+", "plus"):
         return left + right
     if sign in ("-", "minus"):

@@ -14,9 +14,9 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from . import NAME, VERSION, chat
+from . import NAME, VERSION, chat, load
 from .answers import answer, logprob, tokens
-from .effects import metrics
+from .effects import drafted
 from .faults import planted
 
 _BODY_LIMIT = 8 << 20
@@ -73,12 +73,15 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         pages = {"/health": None, "/ping": None, "/version": {"version": VERSION}, "/v1/models": self._models()}
         path = self.path.partition("?")[0]
+        load.wait(load.HANGS)
         if path == "/health" and planted("health-hangs"):
             time.sleep(_HANGS)
         if path in pages:
             self._send(200, pages[path])
         elif path == "/metrics":
-            text = metrics(self.server.names[0], self.server.generated, self.server.speculative)
+            model = self.server.names[0]
+            text = load.metrics(model, self.server.generated)
+            text += drafted(model, self.server.generated, self.server.speculative)
             self._send_bytes(200, "text/plain; version=0.0.4", text.encode())
         else:
             self._send_error(BadRequestError(404, "Not Found", "NotFoundError"))
@@ -87,6 +90,7 @@ class _Handler(BaseHTTPRequestHandler):
         handlers = {"/v1/completions": self._completions, "/v1/chat/completions": self._chat}
         try:
             body = self._body()
+            load.wait(load.WORKING, load.STUCK, load.HANGS)
             handler = handlers.get(self.path.partition("?")[0])
             if handler is None:
                 raise BadRequestError(404, "Not Found", "NotFoundError")

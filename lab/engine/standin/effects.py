@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What an engine tells of the effects of its settings: lines of its start, and /metrics. The numbers are made up; the shapes are vLLM's and NCCL's."""
+"""What an engine tells of the effects of its settings: lines of its start, counters in /metrics. The numbers are made up, the shapes are not."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def start_lines(chosen: argparse.Namespace, environment: Mapping[str, str]) -> I
         yield "Graph capturing finished in 1 secs, took 0.05 GiB"
 
 
-def metrics(model: str, generated: int, speculative: Mapping[str, Any] | None) -> str:
-    """Counters in Prometheus' text form. generated: tokens since the start."""
-    counters = {"vllm:generation_tokens_total": generated}
-    if speculative:
-        counters["vllm:spec_decode_num_draft_tokens_total"] = generated * _DRAFTS_A_TOKEN
-        counters["vllm:spec_decode_num_accepted_tokens_total"] = generated * _ACCEPTED_A_TOKEN
+def drafted(model: str, generated: int, speculative: Mapping[str, Any] | None) -> str:
+    """Counters of draft tokens in Prometheus' text form, none without speculation. generated: tokens since the start."""
+    counters = {"draft": generated * _DRAFTS_A_TOKEN, "accepted": generated * _ACCEPTED_A_TOKEN} if speculative else {}
     label = f'{{engine="0",model_name="{model}"}}'
-    return "".join(f"# TYPE {name} counter\n{name}{label} {count:.1f}\n" for name, count in counters.items())
+    return "".join(
+        f"# TYPE vllm:spec_decode_num_{name}_tokens_total counter\nvllm:spec_decode_num_{name}_tokens_total{label} {count:.1f}\n"
+        for name, count in counters.items()
+    )

@@ -21,6 +21,10 @@ BEGAN, ENDED = "InactiveExitTimestampMonotonic", "ExecMainExitTimestampMonotonic
 PROPERTIES = f"LoadState,ActiveState,SubState,Result,ExecMainStatus,MainPID,InvocationID,{BEGAN},{ENDED}"
 STOPPING_MESSAGE = "de5b426a63be47a7b6ac3eaac82e2f6f"  # systemd's SD_MESSAGE_UNIT_STOPPING: a stop was asked for
 COMMAND_S = 10.0
+AROUND = ("--- kernel", "--- memory")
+KERNEL_LINES = 40
+KERNEL_SINCE = "-10min"  # what it said before has nothing to do with this end
+MEMORY = ("MemTotal", "MemFree", "MemAvailable", "Cached", "Shmem", "SwapFree", "CmaTotal", "CmaFree")
 
 
 def command(argv: Sequence[str]) -> str:
@@ -94,8 +98,20 @@ def asked_to_stop(unit: str, run: str) -> bool:
 
 
 def tail(unit: str, lines: int) -> list[str]:
-    """The last lines of the unit's journal."""
-    return command(["journalctl", "-q", "--no-pager", "-o", "short-iso", "-n", str(lines), "-u", unit]).splitlines()
+    """The last lines of the unit's journal, then what the kernel has said of late and how much memory there is: lines in all."""
+    journal = ["journalctl", "-q", "--no-pager", "-o", "short-iso"]
+    kernel = command([*journal, "-k", "-p", "warning", "--since", KERNEL_SINCE, "-n", str(KERNEL_LINES)]).splitlines()
+    around = [*([AROUND[0]] if kernel else []), *kernel, AROUND[1], *memory()]
+    return [*command([*journal, "-n", str(lines - len(around)), "-u", unit]).splitlines(), *around]
+
+
+def memory(path: str = "/proc/meminfo") -> list[str]:
+    """What tells how a node without memory looks; CmaFree above CmaTotal is a kernel that hides memory."""
+    try:
+        lines = Path(path).read_text(encoding="ascii", errors="replace").splitlines()
+    except OSError as error:
+        return [f"{path}: {error.strerror}"]
+    return [" ".join(line.split()) for line in lines if line.partition(":")[0] in MEMORY]
 
 
 def stop(unit: str, paths: Mapping[str, str], stop_s: float) -> str:

@@ -131,12 +131,8 @@ class Supervisor:
         """Because of another rank: the log first, then the engine."""
         name = ""
         if not action.deliberate:
-            name = (
-                action.incident
-                if group_incident.is_name(action.incident)
-                else self._recent() or self._new_name(time.time())
-            )
-            self._record(name, "", action.why)
+            known = action.incident if group_incident.is_name(action.incident) else self._recent()
+            self._record(known or self._new_name(time.time()), "", action.why)
             name = self.incident["id"]
         say(WARNING if action.deliberate else ERROR, f"rank {self.me.rank} is stopped with its group: {action.why}")
         self._stop("group", action.why, name)

@@ -17,8 +17,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from ..host import HostError, read_text, run, write_text
+from .group_incident import tidy
 from .profile import Profile
-from .ready import QUESTION, Look, Reply, ready, settled
+from .ready import QUESTION, Look, Reply, ready, right, settled
 from .service import PROPERTIES, UnitState, parse_show, reached
 from .spec import ModelPlace
 from .unit import HASH_FILE, NAME, hash_in_environ
@@ -30,6 +31,7 @@ _REQUEST_TIMEOUT = 5.0
 _CHAT_TIMEOUT = 60.0
 _POLL = 1.0
 _LINES = 20
+_TAIL = 200
 
 
 def unit_state(unit: str) -> UnitState:
@@ -45,13 +47,25 @@ def unit_state(unit: str) -> UnitState:
     return replace(shown, hash=hash_in_environ(environ) or (read_text(HASH_FILE) or "").strip())
 
 
-def journal(unit: str) -> tuple[str, ...]:
-    """The last lines of the unit's journal; one line with the reason when they cannot be had."""
+def journal(unit: str, lines: int = _LINES) -> tuple[str, ...]:
+    """The last lines of the unit's journal, no secrets in them; one line with the reason when they cannot be had."""
     try:
-        done = run(["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(_LINES), "-u", unit])
+        done = run(["journalctl", "-q", "--no-pager", "-o", "cat", "-n", str(lines), "-u", unit])
     except HostError as error:
         return (str(error),)
-    return tuple(done.stdout.splitlines()[-_LINES:])
+    return tuple(tidy(done.stdout.splitlines()[-lines:]).splitlines())
+
+
+def explained(look: Look, unit: str) -> Look:
+    """With the journal's last lines when the model's answer is not right."""
+    return look if look.chat is None or right(look.chat) else replace(look, journal=journal(unit, _TAIL))
+
+
+def log_of_run(unit: str) -> list[str]:
+    """The journal of the unit's present run, all of it. Raises HostError."""
+    run_id = run(["systemctl", "show", "-p", "InvocationID", "--value", "--", unit]).stdout.strip()
+    argv = ["journalctl", "-q", "--no-pager", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={run_id}"]
+    return run(argv).stdout.splitlines() if run_id else []
 
 
 def change_state(unit: str, wanted: str, timeout: float, may_end: bool = False) -> UnitState:
@@ -208,7 +222,7 @@ def wait(see: Callable[[], Look], timeout: float, unit: str) -> Look:
     while not settled(seen) and time.monotonic() < deadline:
         time.sleep(min(_POLL, max(0.0, deadline - time.monotonic())))
         seen = see()
-    return seen if ready(seen) else replace(seen, journal=journal(unit))
+    return seen if ready(seen) else replace(seen, journal=journal(unit, _TAIL))
 
 
 def chat(url: str, model_name: str) -> Reply:

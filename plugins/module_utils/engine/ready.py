@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..report.checks import Check
+from .diagnosis import LAST_LINES
 from .service import UnitState
 
 QUESTION = "What is 17*19? Answer with the number only."
@@ -75,6 +76,11 @@ def answer_of(chat: Reply) -> str:
         return ""
 
 
+def right(chat: Reply) -> bool:
+    """Whether it is the known answer."""
+    return chat.status == 200 and ANSWER in answer_of(chat)
+
+
 def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
     """The checks of one rank; those of the API on rank 0 only."""
     result = [_unit_check(node, unit, look), *_config_check(node, look)]
@@ -83,6 +89,24 @@ def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[
     if look.chat is not None:
         result.append(_chat_check(node, url, look.chat))
     return result
+
+
+def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mapping[str, str]]) -> Check:
+    """Whether the log of this run has what a healthy rank's has, and lacks what it must not have."""
+    wrong = [
+        f"{'no ' if line['want'] == 'present' else ''}{line['text']!r} ({line['means']})"
+        for line in wanted
+        if any(line["text"] in said for said in lines) is not (line["want"] == "present")
+    ]
+    return Check(
+        id="engine.log",
+        node=node,
+        ok=not wrong,
+        found="; ".join(wrong) or "every line that a healthy rank has",
+        expected="; ".join(f"{line['text']!r} {line['want']}" for line in wanted),
+        cure=f"it serves, though not as it should: `journalctl -u {unit}` on {node}, and docs/engine.md",
+        severity="warning",
+    )
 
 
 def _unit_check(node: str, unit: str, look: Look) -> Check:
@@ -140,7 +164,7 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
     return Check(
         id="engine.chat",
         node=node,
-        ok=chat.status == 200 and ANSWER in said,
+        ok=right(chat),
         found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
         expected=f"an answer with {ANSWER} to {QUESTION!r}",
         cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
@@ -148,7 +172,9 @@ def _chat_check(node: str, url: str, chat: Reply) -> Check:
 
 
 def _with_journal(cure: str, journal: Sequence[str]) -> str:
-    return cure if not journal else f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal)
+    if not journal:
+        return cure
+    return f"{cure}. Its last lines:\n" + "\n".join(f"    {line}" for line in journal[-LAST_LINES:])
 
 
 def outcome(look: Look) -> str:

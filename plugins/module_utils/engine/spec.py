@@ -273,6 +273,8 @@ def _expected(profile: Profile, node: Node) -> Expected:
         for line in profile.log_lines
         if line.get("ranks", "all") == "all" or node.rank == 0
     )
+    if node.rank == 0:
+        lines = (*lines, {"text": profile.ready_line, "want": "present", "means": "the API has started"})
     return Expected(lines, profile.weights_gib + profile.activations_gib + profile.graphs_gib)
 
 

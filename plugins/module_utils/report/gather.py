@@ -17,7 +17,10 @@ RESULTS: Mapping[str, tuple[str, ...]] = {
     "rdma": ("rdma_checks",),
     "memory": ("memory_checks", "memory_services_checks", "memory_guard_checks"),
     "checkpoint": ("checkpoint_checks",),
-    "engine": ("engine_checks", "engine_group_checks", "engine_gate_checks", "engine_acceptance_checks"),
+    "engine": (
+        *("engine_checks", "engine_group_checks", "engine_watch_checks"),
+        *("engine_gate_checks", "engine_acceptance_checks"),
+    ),
 }
 FAILED = "verify_failed"  # role -> the result of the task that ended its checks on the host
 

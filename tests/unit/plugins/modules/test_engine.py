@@ -300,6 +300,16 @@ def test_ready_looks_once_and_does_not_fail(systemd, capsys, tmp_path):
         ("engine.health", False),
     ]
     assert "last line" in result["checks"][1]["cure"]
+    assert result["tail"] == ["first line", "last line"]
+
+
+def test_ready_shows_twenty_lines_and_returns_more(systemd, capsys, tmp_path):
+    systemd.loaded, systemd.active, systemd.sub = True, "failed", "failed"
+    systemd.lines = [f"line {number}" for number in range(150)]
+    result = ready(capsys, tmp_path)
+    assert len(result["tail"]) == 150
+    cure = result["checks"][0]["cure"]
+    assert "line 130" in cure and "line 129" not in cure
 
 
 def test_ready_ends_early_on_an_ended_unit(systemd, capsys, tmp_path):

@@ -264,3 +264,20 @@ def test_wait_ends_at_the_timeout(systemd, timeout, most):
 
     assert machine.wait(see, timeout, UNIT).journal
     assert 1 <= len(count) <= most
+
+
+@pytest.mark.parametrize(
+    ("answer", "lines"), [("323", ()), ("322", ("first line", "last line")), ("", ("first line", "last line"))]
+)
+def test_a_wrong_answer_comes_with_the_journal(systemd, answer, lines):
+    body = json.dumps({"choices": [{"message": {"content": answer}}]})
+    seen = machine.explained(Look(RUNNING, chat=Reply(200, body)), UNIT)
+    assert seen.journal == lines
+    assert machine.explained(Look(RUNNING), UNIT).journal == ()
+
+
+def test_the_journal_has_no_secrets(systemd):
+    systemd.lines = ["non-default args: {'api_key': 'swordfish'}", "Authorization: Bearer swordfish"]
+    said = machine.journal(UNIT)
+    assert len(said) == 2
+    assert "swordfish" not in "".join(said)

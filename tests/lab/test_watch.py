@@ -1,0 +1,209 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The watchdog on the lab's head, with short times, and the way back from a configuration that does not pass.
+
+One story, in order: the site comes up, the engine is busy, it hangs, a rank dies, it hangs once more and is given up, a person starts it,
+stops it, tries a configuration that does not pass, and removes everything.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from site_run import NODES, on, play
+
+ENGINE, WATCH = "gb10-ring-engine.service", "gb10-ring-watch.service"
+STATUS, INCIDENTS = "/run/gb10-ring-watch/status.json", "/var/lib/gb10-ring/incidents"
+LIMITS = {
+    "interval_s": 1,
+    "health_timeout_s": 1,
+    "probe_timeout_s": 1.5,
+    "failures": 2,
+    "busy_grace_s": 30,
+    "settle_s": 1,
+    "ready_timeout_s": 30,
+    "relaunches": 2,
+    "window_s": 600,
+}
+# As blind as vLLM: a rank does not notice by itself that another one died.
+BLIND = {"GB10_LAB_BLIND": "1"}
+WANTED = {"engine_watch_limits": LIMITS, "engine_memory_wait_s": 20, "engine_overrides": {"env": BLIND}}
+SHORT = ("--tags", "engine", "-e", json.dumps(WANTED))
+
+
+def status() -> dict:
+    return json.loads(on("spark1", f"cat {STATUS}"))
+
+
+def phase(*wanted: str, seconds: float = 30) -> dict:
+    """Wait until the watchdog is in one of these phases."""
+    limit = time.monotonic() + seconds
+    while (seen := status())["state"]["phase"] not in wanted:
+        assert time.monotonic() < limit, f"wanted {wanted}: {seen}\n{journal()}"
+        time.sleep(0.3)
+    return seen
+
+
+def journal() -> str:
+    return on("spark1", f"journalctl -q --no-pager -o cat -u {WATCH}")
+
+
+def load(word: str) -> None:
+    """Keep the engine busy with something, or with nothing."""
+    file = "/run/gb10-lab/engine-load"
+    on("spark1", f"echo {word} >{file}" if word else f"rm -f {file}")
+
+
+def runs() -> list[str]:
+    return [on(node, f"systemctl show -p InvocationID --value {ENGINE}") for node in NODES]
+
+
+def states() -> set[str]:
+    return {on(node, f"systemctl is-active {ENGINE} || true") for node in NODES}
+
+
+def health() -> str:
+    return on("spark1", "curl -sS -m 2 -o /dev/null -w '%{http_code}' http://198.18.0.1:8000/health || true")
+
+
+def incidents() -> list[str]:
+    return on("spark1", f"ls {INCIDENTS}").split()
+
+
+@pytest.fixture(scope="module")
+def site() -> str:
+    code, said = play("--tags", "fabric,checkpoint,engine", *SHORT[2:])
+    assert code == 0, said
+    return said
+
+
+def test_it_runs_on_the_head_alone_and_arms(site: str) -> None:
+    seen = phase("armed")
+    assert seen["state"]["relaunches"] == []
+    assert on("spark1", f"systemctl is-enabled {WATCH}") == "enabled"
+    for node in NODES[1:]:
+        assert on(node, f"systemctl show -p LoadState --value {WATCH}") == "not-found"
+    assert {json.loads(on(node, "cat /var/lib/gb10-ring/engine/passed/passed.json"))["hash"] for node in NODES}
+
+
+def test_a_busy_engine_is_left_alone(site: str) -> None:
+    before = runs()
+    load("working")
+    time.sleep(9)
+    seen = phase("armed")
+    assert "a completion: no answer within 1.5 s" in seen["state"]["problem"]
+    assert (seen["state"]["failed"], seen["state"]["busy_since"]) == (0, None)
+    load("stuck")
+    time.sleep(4)
+    seen = phase("armed")
+    assert seen["state"]["busy_since"] and seen["state"]["failed"] == 0
+    load("")
+    time.sleep(3)
+    assert phase("armed")["state"]["busy_since"] is None
+    assert runs() == before
+    assert "relaunch" not in journal()
+
+
+def test_a_wedged_head_is_relaunched_with_the_logs_of_all_ranks(site: str) -> None:
+    before, known = runs(), incidents()
+    load("hangs")
+    phase("stopping", "settling")
+    load("")
+    seen = phase("armed")
+    assert len(seen["state"]["relaunches"]) == 1
+    assert not set(before) & set(runs())
+    assert (states(), health()) == ({"active"}, "200")
+    [new] = set(incidents()) - set(known)
+    kept = on("spark1", f"ls {INCIDENTS}/{new}").split()
+    assert set(kept) == {"diagnosis.txt", "incident.json", *(f"{node}.log" for node in NODES)}
+    said = journal()
+    for line in (
+        "failure 1 of 2: /health: no answer within 1 s",
+        "relaunch 1 of 2: failed 2 times: ",
+        f"(incident {new})",
+        "start the group: failed 2 times",
+        "armed again: the group serves",
+    ):
+        assert said.count(line) == 1, f"{line}\n{said}"
+
+
+def test_a_dead_rank_is_relaunched_and_diagnosed(site: str) -> None:
+    before = runs()
+    on("spark3", f"systemctl kill --signal=KILL {ENGINE}")
+    phase("stopping", "settling", "starting")
+    seen = phase("armed")
+    assert len(seen["state"]["relaunches"]) == 2
+    assert not set(before) & set(runs())
+    assert (states(), health()) == ({"active"}, "200")
+    text = on("spark1", f"cat {INCIDENTS}/{seen['reported']}/diagnosis.txt")
+    assert "spark3: a process of the engine was killed from outside (killed): " in text
+    assert seen["cause"].startswith("spark3: a process of the engine was killed")
+
+
+def test_it_gives_up_after_its_relaunches_and_verify_says_so(site: str, tmp_path) -> None:
+    before = runs()
+    load("hangs")
+    seen = phase("gave-up")
+    time.sleep(4)
+    assert runs() == before
+    assert "gave up after 2 relaunches within 600 s, waiting for a person" in journal()
+    report = tmp_path / "report.json"
+    wanted = {"verify_roles": ["engine"], "verify_report_path": str(report), "engine_probe": False}
+    code, said = play("-e", json.dumps(wanted), *SHORT[2:], playbook="verify.yml")
+    load("")
+    assert code != 0, said
+    found = {check["id"]: check for check in json.loads(report.read_text(encoding="utf-8"))["checks"]}
+    assert not found["engine.watchdog"]["ok"]
+    assert f"gave up, waiting for a person: {seen['state']['why']}" in found["engine.watchdog"]["found"]
+    assert "diagnosis.txt" in found["engine.watchdog"]["cure"]
+
+
+def test_a_person_who_starts_it_anew_arms_it_again(site: str) -> None:
+    code, said = play(*SHORT, "-e", "engine_state=restarted")
+    assert code == 0, said
+    seen = phase("armed")
+    assert seen["state"]["relaunches"] == []
+
+
+def test_a_deliberate_stop_disarms_it(site: str) -> None:
+    code, said = play(*SHORT, "-e", "engine_state=stopped")
+    assert code == 0, said
+    seen = phase("waiting")
+    assert "stopped by role" in seen["state"]["why"]
+    time.sleep(5)
+    assert states() == {"inactive"}
+    assert "disarmed: stopped by role" in journal()
+
+
+def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str) -> None:
+    kept = [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES]
+    wrong = {"engine_overrides": {"env": {**BLIND, "GB10_LAB_WRONG_SUMS": "1"}}, "engine_restart_allowed": True}
+    code, said = play(*SHORT, "-e", json.dumps(wrong))
+    assert code != 0
+    assert "engine.chat" in said and "answer '17'" in said
+    assert "The group is back at lab, configuration " in said and ", and serves" in said
+    assert [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES] == kept
+    assert (states(), health()) == ({"active"}, "200")
+    phase("armed")
+    assert (
+        on(
+            "spark1",
+            "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value gb10-ring-engine)/environ | grep -c WRONG || true",
+        )
+        == "0"
+    )
+
+
+def test_uninstalling_leaves_nothing_of_it(site: str) -> None:
+    code, said = play("--tags", "engine", playbook="uninstall.yml")
+    assert code == 0, said
+    left = (
+        f"ls -d /usr/local/lib/gb10-ring/engine_watch /etc/gb10-ring/watch* /run/gb10-ring-watch /var/lib/gb10-ring/engine "
+        f"/etc/systemd/system/{WATCH} 2>/dev/null; find /etc/systemd -name '*{WATCH}*'; systemctl is-active {WATCH} | grep -x active"
+    )
+    for node in NODES:
+        assert on(node, f"{left}; true") == ""
