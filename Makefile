@@ -16,7 +16,7 @@ export PATH := $(BIN):$(PATH)
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full restage restage-full host-test guard-test fabric-test engine-test engine-life watch-test lab-layer docker-test podman-test molecule shapes bench-stage engram \
-  vllm-cpu test-real-engine vm-deps test-vm test-full clean
+  vllm-cpu test-real-engine verify-test real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity lab-test faults staging restage engram host-test guard-test engine-life fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test staging restage engram host-test guard-test engine-life fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -126,6 +126,9 @@ fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe chang
 	  $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
+verify-test: lab-base ## verify.yml: under 20 s, all green, changes nothing; planted faults, each named with its cure
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_verify.py
+
 shapes: lab-base ## Fabric of a ring of four and of a pair; files that reach the far node through a neighbour
 	trap '$(TEST_LAB) down' EXIT; \
 	$(TEST_LAB) up --nodes 4; $(TEST_LAB) exec -- ansible-playbook playbooks/fabric.yml -i inventories/lab/ring4.yml; \
@@ -148,13 +151,32 @@ test-real-engine: vllm-cpu lab-base ## Real vLLM on CPU: its parser on every pro
 	pytest -q tests/lab/test_vllm_argv.py
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_vllm_cpu.py
 
+real-server-test: setup ## Acceptance and benchmark against llama.cpp's server with a model of random weights (1 min)
+	[ -x .cache/real-server/bin/python ] || $(PYTHON) -m venv .cache/real-server
+	.cache/real-server/bin/python -m pip install -q --disable-pip-version-check -r tests/realserver/requirements.txt
+	pytest -q tests/realserver
+
+acceptance-test: lab-base ## A serving group is asked what is known, and measured; its nodes sum over gloo (2 min)
+	mkdir -p .cache
+	tests/lab/torch_packages "$$(lab/ctl base)/rootfs" $(CURDIR)/.cache/lab-torch $$(python -c 'from lab import base; print(*base.mirror())')
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_acceptance.py
+
+report-deps: setup # A browser, for the tests of the HTML report
+	@lab/host-packages --browser
+
+report-test: report-deps ## The HTML report in headless Chromium: offline, on telephone and desk, light and dark
+	pytest -q tests/browser
+
+report-pictures: report-deps ## Draw the pictures of docs/report.md again
+	python tests/browser/samples.py docs
+
 vm-deps: lab-base # QEMU, for test-vm alone
 	@lab/host-packages --vm
 
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test real-server-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

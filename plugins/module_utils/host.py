@@ -33,15 +33,28 @@ class Completed:
         return f"{' '.join(self.argv)}: exit {self.rc}: {said}"
 
 
-def run(argv: Sequence[str], timeout: float = 60.0, check: bool = True, env: dict[str, str] | None = None) -> Completed:
-    """Run argv (never through a shell) in the C locale; timeout in seconds.
+def run(
+    argv: Sequence[str],
+    timeout: float = 60.0,
+    check: bool = True,
+    env: dict[str, str] | None = None,
+    stdin: str | None = None,
+) -> Completed:
+    """Run argv (never through a shell) in the C locale; timeout in seconds; stdin: what the program reads there.
 
     Raises HostError when the program is missing, does not end in time or, with check, exits non-zero.
     """
     environment = {**os.environ, "LC_ALL": "C", **(env or {})}
     try:
         done = subprocess.run(
-            list(argv), capture_output=True, text=True, errors="replace", timeout=timeout, env=environment, check=False
+            list(argv),
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout,
+            env=environment,
+            check=False,
         )
     except FileNotFoundError as error:
         raise HostError(f"{argv[0]} is not installed on this machine") from error

@@ -67,8 +67,9 @@ RETURN = r"""
 checks:
   description:
     - >-
-      C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config), C(checkpoint.disk), and C(checkpoint.switch),
-      which says whether a switch of the group or a replacement in place has not ended here.
+      C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config), C(checkpoint.disk), C(checkpoint.switch),
+      which says whether a switch of the group or a replacement in place has not ended here, and C(checkpoint.unfinished) for each other
+      revision whose staging has not ended.
     - Files, extra and config are left out when there is no receipt to compare with.
   returned: success
   type: list

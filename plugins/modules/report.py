@@ -13,8 +13,10 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - Takes the checks that the modules of this collection return, usually gathered by the filter P(gb10.ring.collected#filter).
-  - Fails with one message that holds every failed check whose severity is C(error), worst first, each with node, what was found,
-    what was expected and the cure. Warnings are shown and do not fail.
+  - Fails with one message that holds every failed check, worst first, each with node, what was found, what was expected and the cure,
+    when the severity of any of them is C(error). Warnings alone are shown and do not fail, unless O(warnings=fail).
+  - Writes the same report as JSON (C(docs/report.schema.json)), as one HTML file that needs no network, and as JUnit XML, as far as paths
+    for them are given, and keeps earlier ones.
   - Runs on the controller; use it with C(run_once).
 options:
   title:
@@ -22,7 +24,9 @@ options:
     type: str
     required: true
   checks:
-    description: Dictionaries with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+    description:
+      - Dictionaries with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and of those that asked the engine something,
+        C(asked) and C(answered).
     type: list
     elements: dict
     required: true
@@ -36,6 +40,30 @@ options:
       - File on the controller that gets the JSON report; its directory is made. Nothing is written without it, or in check mode.
       - Writing it is not reported as a change, since a report says when it was made.
     type: path
+  site:
+    description: What the report shows beside the checks, as the filter P(gb10.ring.site_facts#filter) gives it.
+    type: dict
+  html_path:
+    description: File on the controller that gets the report as HTML. It holds everything that it shows, and runs no script.
+    type: path
+  junit_path:
+    description: File on the controller that gets the checks as JUnit XML, one suite a node.
+    type: path
+  history_path:
+    description: Directory on the controller that keeps a copy of each JSON report. The HTML file shows how they ended.
+    type: path
+  history_keep:
+    description: How many reports of this title to keep in O(history_path); older ones are deleted. At least one.
+    type: int
+    default: 30
+  benchmark_path:
+    description: JSON file of the last benchmark on the controller, which becomes part of the report. One that is absent is none.
+    type: path
+  warnings:
+    description: Whether failed checks of severity C(warning) are a failure too.
+    type: str
+    choices: [warn, fail]
+    default: warn
 attributes:
   check_mode:
     description: Can run in check mode and return changed status prediction without modifying the target.
@@ -56,6 +84,16 @@ EXAMPLES = r"""
     checks: "{{ hostvars | gb10.ring.collected(ansible_play_hosts_all, 'fabric_checks') }}"
     path: reports/fabric.json
   run_once: true
+
+- name: Report the site as a page too, and keep what earlier runs found
+  gb10.ring.report:
+    title: verify
+    checks: "{{ hostvars | gb10.ring.site_checks(ansible_play_hosts_all, ['fabric', 'engine']) }}"
+    site: "{{ hostvars | gb10.ring.site_facts(ansible_play_hosts_all) }}"
+    path: reports/verify.json
+    html_path: reports/verify.html
+    history_path: reports/history
+  run_once: true
 """
 
 RETURN = r"""
@@ -64,6 +102,22 @@ failed_checks:
   returned: always
   type: list
   elements: dict
+result:
+  description: The worst that there is, V(ok), V(warnings) or V(failures).
+  returned: always
+  type: str
+  sample: ok
+counts:
+  description: How many checks there are, how many hold, and how many failed by severity.
+  returned: always
+  type: dict
+  sample: {checks: 206, held: 205, errors: 0, warnings: 1, notes: 0}
+written:
+  description: The files that hold this report, without the history's. Empty in check mode.
+  returned: always
+  type: list
+  elements: str
+  sample: [/home/me/ring/reports/verify.json, /home/me/ring/reports/verify.html]
 rows:
   description: The rows as given.
   returned: always

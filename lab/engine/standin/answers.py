@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deterministic answers: sums, products, counting and echoes are right, everything else is a fixed text made from the prompt."""
+"""Deterministic answers: sums, products, counting, echoes and codes in a text are right, everything else is a fixed text made from the prompt."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import hashlib
 import os
 import re
 
+from .faults import planted
+
+_CODE = re.compile(r"access code of (\w+)\?")
+_TEN_TIMES = re.compile(r"\bthe word (\w+) ten times")
 _ARITHMETIC = re.compile(r"(-?\d{1,18})\s*(\+|-|\*|x|times|plus|minus)\s*(-?\d{1,18})", re.IGNORECASE)
 _COUNT = re.compile(r"\bcount\b.*?\bto\s+(\d{1,4})", re.IGNORECASE | re.DOTALL)
 _ECHO = re.compile(r"\b(?:repeat|echo|reply with|say)\b[^:\n]*:\s*(\S[^\n]*)", re.IGNORECASE)
@@ -35,9 +39,16 @@ _WORDS = [
 
 def answer(prompt: str) -> str:
     """The whole text that the stand-in says to a prompt."""
+    asked = _CODE.search(prompt)
+    if asked:
+        code = re.search(rf"access code of {asked[1]} is (\d+)", prompt)
+        return code[1] if code and not planted("forgets") else "I did not see it."
+    asked = _TEN_TIMES.search(prompt)
+    if asked:
+        return " ".join([asked[1]] * 10)
     found = _ARITHMETIC.search(prompt)
     if found:
-        return str(_calculate(int(found[1]), found[2].lower(), int(found[3])))
+        return str(_calculate(int(found[1]), found[2].lower(), int(found[3])) + planted("wrong-sums"))
     found = _COUNT.search(prompt)
     if found:
         return ", ".join(str(number) for number in range(1, int(found[1]) + 1))

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from . import NAME, VERSION, load
+from . import NAME, VERSION, chat, load
 from .answers import answer, logprob, tokens
+from .effects import drafted
+from .faults import planted
 
 _BODY_LIMIT = 8 << 20
+_HANGS = 60.0  # s
+_EVENT = 0.002  # s between the events of a stream
 _DEFAULT_TOKENS = {"completions": 16, "chat": 4096}
 
 
@@ -35,12 +40,23 @@ class Api(ThreadingHTTPServer):
     daemon_threads = True
     allow_reuse_address = True
 
-    def __init__(self, address: tuple[str, int], names: Sequence[str], directory: str, max_model_len: int) -> None:
+    def __init__(
+        self,
+        address: tuple[str, int],
+        names: Sequence[str],
+        directory: str,
+        max_model_len: int,
+        speculative: Mapping[str, Any] | None = None,
+    ) -> None:
         self.names = list(names)
         self.directory = directory
         self.max_model_len = max_model_len
-        self.generated = 0
         self.created = int(time.time())
+        self.speculative = speculative
+        self.generated = 0
+        self.earlier = ""  # the prompt of the request before
+        self.cached: set[str] = set()
+        self.counting = threading.Lock()
         super().__init__(address, _Handler)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
@@ -58,12 +74,15 @@ class _Handler(BaseHTTPRequestHandler):
         pages = {"/health": None, "/ping": None, "/version": {"version": VERSION}, "/v1/models": self._models()}
         path = self.path.partition("?")[0]
         load.wait(load.HANGS)
+        if path == "/health" and planted("health-hangs"):
+            time.sleep(_HANGS)
         if path in pages:
             self._send(200, pages[path])
         elif path == "/metrics":
-            self._send_bytes(
-                200, "text/plain; version=0.0.4", load.metrics(self.server.names[0], self.server.generated).encode()
-            )
+            model = self.server.names[0]
+            text = load.metrics(model, self.server.generated)
+            text += drafted(model, self.server.generated, self.server.speculative)
+            self._send_bytes(200, "text/plain; version=0.0.4", text.encode())
         else:
             self._send_error(BadRequestError(404, "Not Found", "NotFoundError"))
 
@@ -75,7 +94,9 @@ class _Handler(BaseHTTPRequestHandler):
             handler = handlers.get(self.path.partition("?")[0])
             if handler is None:
                 raise BadRequestError(404, "Not Found", "NotFoundError")
-            self._send(200, handler(body))
+            answered = handler(body)
+            if answered is not None:
+                self._send(200, answered)
         except BadRequestError as error:
             self._send_error(error)
 
@@ -115,6 +136,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _completions(self, body: Mapping[str, Any]) -> dict[str, Any]:
         self._check(body)
+        if body.get("stream"):
+            raise BadRequestError(400, "the lab's stand-in streams chat completions only")
         prompts = body.get("prompt")
         prompts = [prompts] if isinstance(prompts, str) else prompts
         if not isinstance(prompts, list) or not prompts or not all(isinstance(prompt, str) for prompt in prompts):
@@ -137,42 +160,60 @@ class _Handler(BaseHTTPRequestHandler):
             )
         return self._envelope(body, "text_completion", choices, used, made)
 
-    def _chat(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    def _chat(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
+        """None when it was streamed."""
         self._check(body)
         prompt = _last_message(body.get("messages"))
-        pieces, reason = _cut(answer(prompt), _max_tokens(body, "chat"))
-        probabilities = None
-        if body.get("logprobs"):
-            content = [
-                {
-                    "token": piece,
-                    "logprob": logprob(prompt, position),
-                    "bytes": list(piece.encode()),
-                    "top_logprobs": [],
-                }
-                for position, piece in enumerate(pieces)
-            ]
-            probabilities = {"content": content}
-        message: dict[str, Any] = {
-            "role": "assistant",
-            "content": "".join(pieces),
-            "reasoning_content": None,
-            "tool_calls": [],
+        if body.get("logprobs") and planted("nan-logprobs"):
+            raise BadRequestError(400, "Out of range float values are not JSON compliant: nan")
+        told = chat.tell(prompt, body, _max_tokens(body, "chat"), self.server.earlier)
+        cached = self._cached(prompt)
+        probabilities = (
+            chat.probabilities(prompt, told, body.get("top_logprobs") or 0) if body.get("logprobs") else None
+        )
+        choice = {
+            "index": 0,
+            "message": chat.message(told),
+            "logprobs": probabilities,
+            "finish_reason": told.finish,
         }
-        choice = {"index": 0, "message": message, "logprobs": probabilities, "finish_reason": reason}
-        return self._envelope(body, "chat.completion", [choice], len(tokens(prompt)), len(pieces))
+        envelope = self._envelope(body, "chat.completion", [choice], len(tokens(prompt)), len(told.pieces))
+        envelope["usage"]["prompt_tokens_details"] = {"cached_tokens": cached}
+        if not body.get("stream"):
+            return envelope
+        self._stream(told, envelope, bool((body.get("stream_options") or {}).get("include_usage")))
+        return None
+
+    def _cached(self, prompt: str) -> int:
+        """Tokens of the prompt whose whole blocks were seen before, from its start on."""
+        blocks = chat.blocks(prompt)
+        with self.server.counting:
+            self.server.earlier = prompt
+            known = next((at for at, block in enumerate(blocks) if block not in self.server.cached), len(blocks))
+            self.server.cached.update(blocks)
+        return known * chat.BLOCK
+
+    def _stream(self, told: chat.Told, envelope: Mapping[str, Any], wants_usage: bool) -> None:
+        self.send_response(200)
+        self.send_header("Content-Type", "text/event-stream; charset=utf-8")
+        self.send_header("Connection", "close")
+        self.end_headers()
+        self.close_connection = True
+        for event in chat.events(told, envelope, wants_usage):
+            self.wfile.write(event.encode())
+            self.wfile.flush()
+            time.sleep(_EVENT)
 
     def _check(self, body: Mapping[str, Any]) -> None:
         model = body.get("model", self.server.names[0])
         if model not in self.server.names:
             raise BadRequestError(404, f"The model `{model}` does not exist.", "NotFoundError")
-        if body.get("stream"):
-            raise BadRequestError(400, "the lab's stand-in does not stream")
 
     def _envelope(
         self, body: Mapping[str, Any], kind: str, choices: list[dict[str, Any]], used: int, made: int
     ) -> dict[str, Any]:
-        self.server.generated += made
+        with self.server.counting:
+            self.server.generated += made
         prefix = "chatcmpl" if kind == "chat.completion" else "cmpl"
         return {
             "id": f"{prefix}-{uuid.uuid4().hex}",

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NoReturn
 
-from . import NAME, VERSION, EngineError, fabric, model, options
+from . import NAME, VERSION, EngineError, effects, fabric, model, options
 from .api import Api
 from .group import Group, Hello
 
@@ -64,6 +64,8 @@ def _run(chosen: argparse.Namespace) -> NoReturn:
         group.join(timeout)
         log(f"world_size={chosen.tensor_parallel_size} rank={chosen.node_rank}: all ranks joined")
         log(_transport())
+        for line in effects.start_lines(chosen, os.environ):
+            log(line)
         if chosen.node_rank == 0:
             _serve_api(chosen, opened)
         log("Application startup complete.")
@@ -118,7 +120,7 @@ def _serve_api(chosen: argparse.Namespace, opened: model.Model) -> None:
     names = chosen.served_model_name or [chosen.model_tag]
     longest = chosen.max_model_len or int(opened.text.get("max_position_embeddings", 0))
     try:
-        api = Api((chosen.host, chosen.port), names, str(opened.directory), longest)
+        api = Api((chosen.host, chosen.port), names, str(opened.directory), longest, chosen.speculative_config)
     except OSError as error:
         raise EngineError(f"cannot serve at {chosen.host}:{chosen.port}: {error.strerror or error}") from error
     threading.Thread(target=api.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()

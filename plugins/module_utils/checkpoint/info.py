@@ -45,7 +45,7 @@ def checks(request: Request, survey: Survey) -> list[Check]:
     receipt = survey.receipt
     if receipt is not None:
         found += [_files(request, survey, receipt), _extra(request, survey, receipt), _config(request, survey, receipt)]
-    return [*found, _disk(request, survey)]
+    return [*found, *_unfinished(request, survey), _disk(request, survey)]
 
 
 def _current(request: Request, survey: Survey) -> Check:
@@ -114,8 +114,8 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
         config = json.loads(survey.config_text or "")
         (heads, groups), (real_heads, real_groups) = counts(config), real_counts(config)
     except (ValueError, AttributeError) as error:
-        # Without padding nobody needs heads and groups: other models have other configurations.
-        readable = not derived and isinstance(error, ConfigError)
+        # Where nothing is padded nobody needs heads and groups: other models have other configurations.
+        readable = not derived and not request.tp and isinstance(error, ConfigError)
         return Check("checkpoint.config", request.node, readable, str(error), expected, cure)
     found = f"{heads} heads / {groups} groups"
     if derived:
@@ -123,6 +123,22 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
     digest = f"sha256:{hashlib.sha256((survey.config_text or '').encode()).hexdigest()}"
     ok = (not derived or derived.digest == digest) and _fits(request.tp, (heads, groups), (real_heads, real_groups))
     return Check("checkpoint.config", request.node, ok, found, expected, cure)
+
+
+def _unfinished(request: Request, survey: Survey) -> list[Check]:
+    """Partial files of other revisions, which nobody may want any more; nothing is said where there are none."""
+    return [
+        Check(
+            id="checkpoint.unfinished",
+            node=request.node,
+            ok=False,
+            found=f"unfinished staging of {revision}: {units.human(size)}",
+            expected="no partial files beside those of the revision that is staged now",
+            cure=f"stage {revision} to its end (checkpoint_revision), or delete staging/{revision}",
+            severity="warning",
+        )
+        for revision, size in sorted(survey.leftovers.items())
+    ]
 
 
 def _expected_config(tp: int | None, rule: str) -> str:

@@ -69,6 +69,7 @@ class Profile:
     graphs_gib: float = 0.0
     pins: Mapping[str, str] = field(default_factory=dict)
     log_lines: tuple[Mapping[str, str], ...] = ()
+    sees: bool = False
     ready_line: str = "Application startup complete"
     ready_timeout_s: int = 900
     stop_timeout_s: int = 30
@@ -196,6 +197,7 @@ _RULES: dict[str, Rule] = {
     "graphs_gib": Rule(values.number(0, 1024), _GIB),
     "pins": Rule(values.text_mapping, "a mapping of Python distributions to versions"),
     "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means}"),
+    "sees": Rule(values.boolean, "true or false"),
     "ready_line": Rule(values.text, "text that a line of the head's log contains once it serves"),
     "ready_timeout_s": Rule(values.integer(1, 86400), "seconds, an integer from 1 to 86400"),
     "stop_timeout_s": Rule(values.integer(1, 3600), "seconds, an integer from 1 to 3600"),

@@ -144,6 +144,8 @@ def _health_check(node: str, unit: str, url: str, model_name: str, look: Look) -
     found = f"/health {health.text()}, /v1/models {models.text()}"
     if names:
         found += f" with {', '.join(names)}"
+    waits = f"the head answers once every rank has joined: look for the rank whose engine.unit failed, then `journalctl -u {unit}` here"
+    other = f"something else answers at {url}, or another profile runs: see what listens there, set engine_port, or run the engine role"
     return Check(
         id="engine.health",
         node=node,
@@ -151,7 +153,7 @@ def _health_check(node: str, unit: str, url: str, model_name: str, look: Look) -
         found=f"{url}: {found}",
         expected=f"/health status 200, /v1/models with {model_name}",
         cure=_with_journal(
-            f"the head answers once every rank has joined: look for the rank whose engine.unit failed, then `journalctl -u {unit}` here",
+            other if names and model_name not in names else waits,
             look.journal if look.unit.running else (),  # else engine.unit carries it
         ),
     )

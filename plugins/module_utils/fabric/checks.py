@@ -43,7 +43,22 @@ class Ping:
 def ping_argv(port: Port, size: int, count: int) -> list[str]:
     """A ping of ``size`` bytes on the wire, unfragmented, by this netdev only."""
     payload = str(size - PING_OVERHEAD)
-    return ["ping", "-M", "do", "-s", payload, "-c", str(count), "-W", "2", "-I", port.netdev, port.peer_address]
+    return [
+        "ping",
+        "-M",
+        "do",
+        "-s",
+        payload,
+        "-c",
+        str(count),
+        "-i",
+        "0.2",
+        "-W",
+        "2",
+        "-I",
+        port.netdev,
+        port.peer_address,
+    ]
 
 
 def parse_ping(stdout: str, stderr: str) -> Ping:

@@ -1,17 +1,14 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""What a report says to a person, and the document it writes; pure."""
+"""What a report says to a person; pure."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from .checks import errors, failed, line
-
-SCHEMA = 1
 
 
 def collected(
@@ -25,21 +22,6 @@ def collected(
             result = hostvars[host].get(name) or {}
             checks.extend(dict(check) for check in result.get("checks") or [])
     return checks
-
-
-def document(title: str, created: str, checks: Sequence[Mapping[str, Any]]) -> str:
-    """The JSON report: schema, title, creation time (UTC, ISO 8601), verdict, all checks with the failed ones first."""
-    bad = failed(checks)
-    good = [check for check in checks if check["ok"]]
-    report = {
-        "schema": SCHEMA,
-        "title": title,
-        "created": created,
-        "ok": not errors(checks),
-        "failed": len(bad),
-        "checks": [dict(check) for check in [*bad, *good]],
-    }
-    return json.dumps(report, indent=2, sort_keys=False) + "\n"
 
 
 def verdict(title: str, checks: Sequence[Mapping[str, Any]]) -> str:

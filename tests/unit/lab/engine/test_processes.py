@@ -62,7 +62,7 @@ def bad_requests(three):
         (chat, [], 400, "must be a JSON object"),
         (chat, {"messages": []}, 400, "at least one message"),
         (chat, {"messages": [{"role": "user", "content": 1}]}, 400, "content must be"),
-        (chat, {"messages": [{"role": "user", "content": "x"}], "stream": True}, 400, "does not stream"),
+        ("/v1/completions", {"prompt": "x", "stream": True}, 400, "streams chat completions only"),
         (chat, {"model": "other", "messages": []}, 404, "does not exist"),
         ("/v1/completions", {"prompt": 7}, 400, "prompt: expected"),
         ("/v1/completions", {"prompt": "x", "max_tokens": 0}, 400, "max_tokens must be at least 1"),

@@ -3,9 +3,11 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+import argparse
+
 import pytest
 
-from lab.engine.standin import fabric
+from lab.engine.standin import chat, effects, fabric
 from lab.engine.standin.answers import answer, logprob, tokens
 
 FOUR = ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]
@@ -23,6 +25,9 @@ FOUR = ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]
         ("Repeat exactly: zebra-7f3a", "zebra-7f3a"),
         ("Reply with this word: 'ok'", "ok"),
         ("The nonce: 8c11", "8c11"),
+        ("Write the word abc ten times, please.", " ".join(["abc"] * 10)),
+        ("x\nThe access code of abc is 4711.\ny\nWhat is the access code of abc? 1+1", "4711"),
+        ("What is the access code of abc?", "I did not see it."),
     ],
 )
 def test_what_can_be_answered(prompt, expected):
@@ -37,6 +42,25 @@ def test_everything_else_is_fixed_by_the_prompt():
 @pytest.mark.parametrize("text", ["one", " a  b\nc ", "1, 2, 3", ""])
 def test_tokens_joined_give_the_text(text):
     assert "".join(tokens(text)) == text
+
+
+def test_blocks_are_known_by_all_that_is_before_them():
+    words = [f"w{number}" for number in range(40)]
+    one, other = chat.blocks(" ".join(words)), chat.blocks(" ".join([*words[:20], "x", *words[21:]]))
+    assert len(one) == 2
+    assert one[0] == other[0]
+    assert one[1] != other[1]
+    assert chat.blocks(" ".join(["x", *words]))[0] != one[0]
+
+
+def test_a_stream_gives_the_text_and_its_end():
+    told = chat.Told(["a", " b", " c", " d"], "stop", "hm", [])
+    envelope = {"id": "i", "created": 1, "model": "m", "usage": {"completion_tokens": 4}}
+    events = list(chat.events(told, envelope, wants_usage=True))
+    assert events[-1] == "data: [DONE]\n\n"
+    assert '"usage": {"completion_tokens": 4}' in events[-2]
+    assert sum('"content": "a b c"' in event for event in events) == 1
+    assert len(list(chat.events(told, envelope, wants_usage=False))) == len(events) - 1
 
 
 def test_logprobs_are_finite_and_negative():
@@ -106,3 +130,27 @@ def test_hca_list(wanted, expected):
 )
 def test_transport_line(tmp_path, environment, states, line):
     assert fabric.transport_line(environment, sysfs(tmp_path, states), "192.0.2.11") == line
+
+
+@pytest.mark.parametrize(
+    ("rank", "config", "eager", "environment", "absent"),
+    [
+        (0, {"cudagraph_mode": "FULL"}, False, {"NCCL_DEBUG_SUBSYS": "INIT,NET"}, []),
+        (1, {"cudagraph_mode": "FULL"}, False, {"NCCL_DEBUG_SUBSYS": "ALL"}, ["GPU KV cache size"]),
+        (0, {"cudagraph_mode": "FULL"}, True, {"NCCL_DEBUG_SUBSYS": "NET"}, ["Graph capturing"]),
+        (0, None, False, {"NCCL_DEBUG_SUBSYS": "INIT"}, ["Graph capturing", "Subnet-aware routing"]),
+    ],
+)
+def test_the_start_tells_what_took_effect(rank, config, eager, environment, absent):
+    chosen = argparse.Namespace(node_rank=rank, compilation_config=config, enforce_eager=eager)
+    lines = "\n".join(effects.start_lines(chosen, {"NCCL_IB_SUBNET_AWARE_ROUTING": "1", **environment}))
+    told = ["Subnet-aware routing", "Model loading took", "Available KV cache", "GPU KV cache size", "Graph capturing"]
+    assert [text for text in told if text not in lines] == sorted(absent, key=told.index)
+
+
+@pytest.mark.parametrize(("speculative", "rows"), [(None, []), ({"method": "dspark"}, ["draft", "accepted"])])
+def test_metrics_count_drafts(speculative, rows):
+    text = effects.drafted("m", 100, speculative)
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    assert [line.partition("{")[0] for line in lines] == [f"vllm:spec_decode_num_{row}_tokens_total" for row in rows]
+    assert all(float(line.split()[-1]) >= 100 for line in lines)

@@ -204,6 +204,13 @@ def test_a_rank_that_has_anothers_rows(nodes):
     assert not check["ok"] and "held twice" in check["found"] and check["cure"]
 
 
+def test_a_node_that_preflight_could_not_reach_is_told_there_alone(nodes):
+    nodes.bring(0)
+    gone = {"preflight_checks": {"checks": [{"id": "preflight.reachable"}], "facts": {}}}
+    found = {"n0": {"checkpoint_engram_info": nodes.look(0)}, "n1": gone}
+    assert [check["id"] for check in engram_tiles(found, ["n0", "n1"])] == ["checkpoint.engram"]
+
+
 def test_nodes_of_two_rules_and_one_that_is_not_known(nodes):
     nodes.bring(0)
     nodes.bring(1, rule="sglang")

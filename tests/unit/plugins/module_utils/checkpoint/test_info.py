@@ -123,6 +123,9 @@ def test_config(receipt, text, ok, found):
         (PLAIN, ORIGINAL, 0, True, "as staged"),
         (PLAIN, ORIGINAL, 4, True, "fitted to 4 ranks"),
         (PLAIN, ORIGINAL, 3, False, "fitted to 3 ranks"),
+        (PLAIN, PADDED.replace("72", "64"), 3, False, "fitted to 3 ranks"),
+        (PLAIN, '{"model_type": "llama"}', 3, False, "fitted to 3 ranks"),
+        (PLAIN, '{"model_type": "llama"}', 0, True, "as staged"),
     ],
 )
 def test_config_for_so_many_ranks(receipt, text, tp, ok, expected):
@@ -166,3 +169,14 @@ def test_the_state_lists_revisions_oldest_first():
     }
     assert state["path"] == "/root/tiny" and state["current"] == "r2" and state["unfinished"] == {"r3": 5}
     assert state["disk"] == {"size": 1000, "used": 500, "available": 500, "reserved": 0}
+
+
+def test_partial_files_of_other_revisions_are_named():
+    checks = [
+        check for check in info.checks(REQUEST, replace(GOOD, leftovers={"r9": 5000000, "r8": 1})) if not check.ok
+    ]
+    assert [(check.id, check.severity, check.found) for check in checks] == [
+        ("checkpoint.unfinished", "warning", "unfinished staging of r8: 1 B"),
+        ("checkpoint.unfinished", "warning", "unfinished staging of r9: 5.0 MB"),
+    ]
+    assert "delete staging/r9" in checks[1].cure

@@ -118,3 +118,15 @@ def test_lines_of_a_healthy_log(log, found):
     assert (check.id, check.ok, check.found) == ("engine.log", found.startswith("every"), found)
     assert check.severity == "warning"
     assert check.expected == "'NET/IB' present; 'NET/Socket' absent"
+
+
+@pytest.mark.parametrize(
+    ("models", "cure"),
+    [
+        (Reply(200, '{"data": [{"id": "other"}]}'), "something else answers at http://h:1, or another profile runs"),
+        (DOWN, "the head answers once every rank has joined"),
+    ],
+)
+def test_the_cure_of_health_tells_another_model_from_none(models, cure):
+    found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, OK, models))
+    assert [check.cure.startswith(cure) for check in found if check.id == "engine.health"] == [True]

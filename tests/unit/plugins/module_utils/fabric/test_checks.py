@@ -74,7 +74,7 @@ def test_ping_needs_every_reply(ping, ok):
 
 def test_ping_argv():
     assert ping_argv(PORT, 9000, 2) == [
-        *("ping", "-M", "do", "-s", "8972", "-c", "2", "-W", "2", "-I", "enp1s0f0np0", "10.100.0.2")
+        *("ping", "-M", "do", "-s", "8972", "-c", "2", "-i", "0.2", "-W", "2", "-I", "enp1s0f0np0", "10.100.0.2")
     ]
 
 

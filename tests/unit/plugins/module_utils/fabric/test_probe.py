@@ -68,8 +68,8 @@ def test_a_healthy_fabric_is_looked_at_once(commands):
 def test_every_leg_is_pinged_over_its_own_netdev(commands):
     Clock().observe(0)
     assert sorted(commands.calls("ping")) == [
-        "-M do -s 8972 -c 2 -W 2 -I enP2p1s0f0np0 10.100.1.2",
-        "-M do -s 8972 -c 2 -W 2 -I enp1s0f0np0 10.100.0.2",
+        "-M do -s 8972 -c 2 -i 0.2 -W 2 -I enP2p1s0f0np0 10.100.1.2",
+        "-M do -s 8972 -c 2 -i 0.2 -W 2 -I enp1s0f0np0 10.100.0.2",
     ]
 
 

@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.plan import Change, Plan
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check, errors, failed, line
 from ansible_collections.gb10.ring.plugins.module_utils.report.summary import (
     collected,
-    document,
     site_rows,
     table,
     verdict,
@@ -51,15 +48,6 @@ def test_verdict_of_what_is_only_to_know_is_no_failure():
     note = check(node="spark3", id="fabric.cabling", ok=False, severity="info", cure="")
     assert verdict("cables", [GOOD, note]).splitlines() == ["cables: all 1 checks hold, 1 to know", f"- {line(note)}"]
     assert verdict("cables", [BAD, note]).splitlines()[0] == "cables: 1 of 1 checks failed, 1 to know"
-
-
-def test_document_is_the_documented_schema():
-    report = json.loads(document("verify", "2026-11-29T00:00:00+00:00", [GOOD, WARNING]))
-    assert report["ok"] is True
-    assert report["failed"] == 1
-    assert report["schema"] == 1
-    assert report["checks"] == [WARNING, GOOD]
-    assert json.loads(document("verify", "x", [BAD]))["ok"] is False
 
 
 @pytest.mark.parametrize("names", ["fabric_checks", ["fabric_checks", "absent_checks"]])

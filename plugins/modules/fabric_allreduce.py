@@ -1,0 +1,252 @@
+#!/usr/bin/python
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+
+from __future__ import annotations
+
+DOCUMENTATION = r"""
+module: fabric_allreduce
+short_description: Run an all-reduce over all nodes and judge its sum, its bandwidth and NCCL's log
+version_added: "0.1.0"
+author:
+  - gb10.ring contributors (@gb10-ring)
+description:
+  - >-
+    A model over a group whose collectives go over one leg, or over sockets, still answers, slowly; one whose sums are wrong answers
+    wrongly. This module runs what tensor parallelism runs, without a model, and compares every item of the sum.
+  - >-
+    All nodes have to run it at the same time, each one rank; they meet at the head over the management network. The program is
+    given to O(command) on its standard input, so that it can run in the serving image without a mount.
+  - The fabric is busy for some seconds. Do not measure beside a serving engine.
+extends_documentation_fragment:
+  - gb10.ring.fabric_ports
+options:
+  node:
+    description: Inventory name of this node, which the checks carry.
+    type: str
+    required: true
+  rank:
+    description: Position of the node in the group, from 0. Rank 0 is the head.
+    type: int
+    required: true
+  size:
+    description: How many nodes the group has.
+    type: int
+    required: true
+  shape:
+    description: Shape of the cabling, which chooses NCCL's settings, the lines that its log must have, and the thresholds.
+    type: str
+    required: true
+    choices: [ring, pair, switch]
+  management_interface:
+    description: Name of the interface over which the ranks meet.
+    type: str
+    required: true
+  head_address:
+    description: Address of rank 0 on the management network.
+    type: str
+    required: true
+  rendezvous_port:
+    description: TCP port at which rank 0 waits for the others.
+    type: int
+    default: 29555
+  program:
+    description: Text of the program, C(files/ring_allreduce.py) of the role C(gb10.ring.fabric).
+    type: str
+    required: true
+  command:
+    description: Words of the command that runs a Python with torch and passes its standard input on.
+    type: list
+    elements: str
+    default: [python3]
+  backend:
+    description: V(nccl) on GPUs, V(gloo) on CPUs, where only the sum is judged to mean something.
+    type: str
+    choices: [nccl, gloo]
+    default: nccl
+  sizes:
+    description:
+      - Sizes of the buffer in bytes. The largest that was run is judged; published figures are of 256 MB.
+      - Four times a size has to fit into O(memory_share) of the free memory of every rank, or it is left out and a check says so.
+    type: list
+    elements: int
+    default: [1048576, 16777216, 268435456]
+  iterations:
+    description: How often each size is timed, from 1 to 30. The median of the slowest rank counts.
+    type: int
+    default: 20
+  memory_share:
+    description: Part of the memory that is free on a node that all buffers may take, above 0 and up to 1.
+    type: float
+    default: 0.2
+  timeout_s:
+    description: Seconds after which the program ends itself, on every rank.
+    type: int
+    default: 300
+  warn_below:
+    description: GB/s of bus bandwidth below which the check is a warning. V(0) for 18, on every O(shape).
+    type: float
+    default: 0
+  fail_below:
+    description: GB/s of bus bandwidth below which the check is an error. V(0) for 10, on every O(shape).
+    type: float
+    default: 0
+  environment:
+    description: More environment variables of the program, over the module's own.
+    type: dict
+    default: {}
+  functions:
+    description:
+      - RV(gb10.ring.fabric_info#module:ports) of this node. With it only devices that are ACTIVE are given to NCCL, which waits without
+        end for one that is not.
+    type: list
+    elements: dict
+    default: []
+attributes:
+  check_mode:
+    description: Skipped in check mode, since it loads the fabric.
+    support: none
+  diff_mode:
+    description: Changes nothing, so there is nothing to show.
+    support: none
+  idempotent:
+    description: Reports no change; every call measures anew.
+    support: full
+requirements:
+  - a Python 3.10 or newer with torch, as O(command) runs it
+seealso:
+  - module: gb10.ring.fabric_bandwidth
+"""
+
+EXAMPLES = r"""
+- name: Sum over all nodes in the serving image
+  gb10.ring.fabric_allreduce:
+    node: "{{ inventory_hostname }}"
+    rank: "{{ ring_rank }}"
+    size: "{{ ring_size }}"
+    shape: "{{ ring_shape }}"
+    ports: "{{ fabric_ports }}"
+    management_interface: "{{ management_interface }}"
+    head_address: "{{ ring_head_address }}"
+    program: "{{ lookup('ansible.builtin.file', 'ring_allreduce.py') }}"
+    command:
+      [docker, run, --rm, -i, --network, host, --ipc, host, --gpus, all, --device, /dev/infiniband, --ulimit, "memlock=-1:-1",
+       --entrypoint, python3, "registry.example/vllm@sha256:0123"]
+  register: fabric_allreduce_checks
+"""
+
+RETURN = r"""
+checks:
+  description:
+    - >-
+      C(fabric.allreduce) and, when the program ended well, C(fabric.allreduce_sum),
+      C(fabric.allreduce_bandwidth) and, for sizes that were left out, C(fabric.allreduce_memory).
+    - With NCCL also C(fabric.allreduce_transport), C(fabric.allreduce_log) and, on a ring, C(fabric.allreduce_routing).
+    - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+  returned: success
+  type: list
+  elements: dict
+allreduce:
+  description: What the program told, with the figures of every size in C(results), or its C(error).
+  returned: success
+  type: dict
+  sample:
+    rank: 0
+    ranks: 3
+    backend: nccl
+    results:
+      - {bytes: 268435456, seconds: 0.0154, algorithm_gbytes_s: 17.4, bus_gbytes_s: 23.2, wrong_items: 0}
+log:
+  description: The last lines of the program's output, 200 at most, when a check failed.
+  returned: a check failed
+  type: list
+  elements: str
+"""
+
+from ansible.module_utils.basic import AnsibleModule
+
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import allreduce, nccl, nccl_log
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, run
+
+SPEC = {
+    "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
+    "node": {"type": "str", "required": True},
+    "rank": {"type": "int", "required": True},
+    "size": {"type": "int", "required": True},
+    "shape": {"type": "str", "required": True, "choices": ["ring", "pair", "switch"]},
+    "management_interface": {"type": "str", "required": True},
+    "head_address": {"type": "str", "required": True},
+    "rendezvous_port": {"type": "int", "default": 29555},
+    "program": {"type": "str", "required": True},
+    "command": {"type": "list", "elements": "str", "default": ["python3"]},
+    "backend": {"type": "str", "choices": ["nccl", "gloo"], "default": "nccl"},
+    "sizes": {"type": "list", "elements": "int", "default": [1048576, 16777216, 268435456]},
+    "iterations": {"type": "int", "default": 20},
+    "memory_share": {"type": "float", "default": 0.2},
+    "timeout_s": {"type": "int", "default": 300},
+    "warn_below": {"type": "float", "default": 0},
+    "fail_below": {"type": "float", "default": 0},
+    "environment": {"type": "dict", "default": {}},
+    "functions": {"type": "list", "elements": "dict", "default": []},
+}
+SHOWN = 200
+
+
+def settings_of(options):
+    return allreduce.Settings(
+        backend=options["backend"],
+        sizes=tuple(options["sizes"]),
+        iterations=options["iterations"],
+        memory_share=options["memory_share"],
+        timeout=options["timeout_s"],
+        warn_below=options["warn_below"],
+        fail_below=options["fail_below"],
+    )
+
+
+def executed(options, settings, env):
+    """What the program told, and all that it and its libraries wrote."""
+    place = allreduce.Place(options["rank"], options["size"], options["head_address"], options["rendezvous_port"])
+    argv = allreduce.argv(options["command"], settings, place, env)
+    try:
+        done = run(argv, timeout=settings.timeout + allreduce.MARGIN, check=False, stdin=options["program"])
+    except HostError as error:
+        return {"error": str(error)[:300]}, ""
+    return allreduce.parse(done.stdout, done.stderr, done.rc), f"{done.stdout}\n{done.stderr}"
+
+
+def act(options):
+    settings = settings_of(options)
+    fabric = nccl.environment(
+        options["shape"],
+        options["size"],
+        options["ports"],
+        options["management_interface"],
+        (options["functions"] or None) if options["backend"] == "nccl" else None,
+    )
+    extra = {name: str(value) for name, value in options["environment"].items()}
+    env = allreduce.environment(fabric, options["backend"], extra)
+    told, log = executed(options, settings, env)
+    found = allreduce.checks(options["node"], options["shape"], options["size"], told, settings)
+    if options["backend"] == "nccl" and log:
+        wanted = fabric["NCCL_IB_HCA"].removeprefix("=").split(",")
+        found += nccl_log.checks(options["node"], options["shape"], log, wanted)
+    result = {"checks": [check.to_dict() for check in found], "allreduce": told}
+    if not all(check.ok for check in found):
+        result["log"] = log.splitlines()[-SHOWN:]
+    return result
+
+
+def main():
+    module = AnsibleModule(argument_spec=SPEC, supports_check_mode=False)
+    try:
+        result = act(module.params)
+    except nccl.NcclError as error:
+        module.fail_json(msg=f"{module.params['node']}: {error}")
+    module.exit_json(changed=False, **result)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,250 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine.gates import (
+    Seen,
+    Started,
+    checks,
+    memory,
+    metric,
+    started,
+)
+
+DEVICES = ("rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1")
+ENV = {
+    "NCCL_NET": "IB",
+    "NCCL_IB_HCA": "=" + ",".join(DEVICES),
+    "NCCL_IB_MERGE_NICS": "0",
+    "NCCL_IB_SUBNET_AWARE_ROUTING": "1",
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,NET",
+    "DSV41_ENGRAM_DISK": "1",
+}
+ARGV = (
+    "/opt/vllm",
+    "serve",
+    "/m",
+    "--compilation-config",
+    '{"cudagraph_mode": "FULL_AND_PIECEWISE"}',
+    '--speculative-config={"method": "dspark", "num_speculative_tokens": 5}',
+)
+# As LLMKube's three-Spark lab page has the first two, and the TP3 lane's engram.py the third.
+USING = (
+    "dgx1:7:7 [0] NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [1]rocep1s0f1:1/RoCE [2]roceP2p1s0f0:1/RoCE "
+    "[3]roceP2p1s0f1:1/RoCE [RO]; OOB enP7s7:192.168.1.28<0>"
+)
+OVERRIDING = "NCCL INFO NET/IB: Subnet-aware routing: overriding dev 1 with dev 0"
+DISK = "Engram DISK mode: layer 1 rows [0, 128000880) read from /m/model-00047-of-00048.safetensors (off=4096)"
+GRAPHS = "INFO 11-30 03:00:00 [gpu_model_runner.py:5000] Graph capturing finished in 41 secs, took 1.93 GiB"
+LINES = (USING, OVERRIDING, DISK, DISK.replace("layer 1", "layer 14"), GRAPHS)
+
+
+def counted(drafted, accepted):
+    label = 'engine="0",model_name="m"'
+    return "".join(
+        f"# HELP x\nvllm:spec_decode_num_{what}_tokens_total{{{label}}} {count}\n"
+        for what, count in (("draft", drafted), ("accepted", accepted))
+    )
+
+
+def judged(*, env=None, argv=ARGV, lines=LINES, metrics="", rank=0, log_lines=()):
+    claims = Started(rank, tuple(argv), ENV if env is None else env, tuple(log_lines))
+    return {check.id: check for check in checks("spark1", claims, Seen(tuple(lines), metrics))}
+
+
+def changed(**values):
+    return {name: value for name, value in {**ENV, **values}.items() if value is not None}
+
+
+def test_a_healthy_head_proves_every_claim():
+    found = judged(metrics=counted(1000, 620))
+    assert sorted(found) == [
+        "engine.cuda_graphs",
+        "engine.engram_rows",
+        "engine.rdma_errors",
+        "engine.speculation",
+        "engine.subnet_routing",
+        "engine.transport",
+    ]
+    assert [check.id for check in found.values() if not check.ok] == []
+    assert found["engine.speculation"].found == "620 of 1000 draft tokens accepted (62 %)"
+    assert found["engine.engram_rows"].found == "layers 1, 14 from the shards on disk"
+
+
+def test_what_is_not_claimed_is_not_checked():
+    assert judged(env={}, argv=("/opt/vllm", "serve", "/m")) == {}
+
+
+@pytest.mark.parametrize(
+    ("env", "lines", "ok", "found"),
+    [
+        (ENV, [USING], True, "NET/IB : Using"),
+        (ENV, [USING, "NCCL INFO NET/Socket : Using [0]enP7s7:192.0.2.11<0>"], False, "NET/Socket : Using [0]enP7s7"),
+        (ENV, ["NCCL INFO NET/Socket : Using [0]enP7s7:192.0.2.11<0>"], False, "NET/Socket : Using"),
+        (ENV, [USING.replace(" [3]roceP2p1s0f1:1/RoCE", "")], False, "(without roceP2p1s0f1)"),
+        (ENV, [], False, "no line of NCCL"),
+        # names are prefixes without the =, so no list of devices follows
+        (changed(NCCL_IB_HCA="rocep1s0f0"), [USING], True, "NET/IB"),
+        (changed(NCCL_IB_HCA=None), [USING], True, "NET/IB"),
+        (changed(NCCL_DEBUG=None), [], False, "not proven: NCCL_NET=IB is set"),
+        (changed(NCCL_DEBUG_SUBSYS="NET"), [], False, "not proven"),
+    ],
+)
+def test_transport(env, lines, ok, found):
+    check = judged(env=env, lines=lines)["engine.transport"]
+    assert (check.ok, found in check.found) == (ok, True)
+    assert check.severity == ("info" if "not proven" in found else "error")
+
+
+@pytest.mark.parametrize(
+    ("line", "env", "ok"),
+    [
+        ("NET/IB : GPU Direct RDMA Disabled for HCA 0 'rocep1s0f0'", ENV, True),
+        ("NET/IB : No device found.", ENV, False),
+        ("rocep1s0f0:1 GID table changed", ENV, False),
+        ("ibv_modify_qp failed with 110 Connection timed out", ENV, False),
+        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", ENV, False),
+        ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0", ENV, True),
+        ("Made virtual device [4] name=rocep1s0f0+rocep1s0f1 speed=400000 ndevs=2", ENV, False),
+        ("Made virtual device [4] name=rocep1s0f0+rocep1s0f1", changed(NCCL_IB_MERGE_NICS=None), True),
+    ],
+)
+def test_lines_that_must_not_be_there(line, env, ok):
+    assert judged(env=env, lines=[*LINES, line])["engine.rdma_errors"].ok is ok
+
+
+@pytest.mark.parametrize(
+    ("env", "lines", "ok", "severity"),
+    [
+        (ENV, [OVERRIDING], True, "error"),
+        (ENV, [], False, "error"),
+        (changed(NCCL_DEBUG_SUBSYS=None), [], False, "info"),
+        (changed(NCCL_DEBUG_SUBSYS="ALL"), [OVERRIDING], True, "error"),
+    ],
+)
+def test_subnet_aware_routing(env, lines, ok, severity):
+    check = judged(env=env, lines=lines)["engine.subnet_routing"]
+    assert (check.ok, check.severity) == (ok, severity)
+
+
+LOCAL = "Engram layer 1 rows [0, 128000880) read from node-local /engram-local"
+
+
+@pytest.mark.parametrize(
+    ("directory", "lines", "ok"),
+    [
+        ("", [DISK], True),
+        ("", [], False),
+        ("/engram-local", [LOCAL, DISK], True),
+        ("/engram-local", [DISK], False),
+        ("/engram-local", [LOCAL, "WARNING DSV41_ENGRAM_DIR=/engram-local unusable for layer 14: KeyError"], False),
+        (
+            "/engram-local",
+            [LOCAL, "WARNING /engram-local holds layer 14 rows [0, 9), this rank needs [0, 10); reading /m"],
+            False,
+        ),
+    ],
+)
+def test_engram_rows(directory, lines, ok):
+    check = judged(env=changed(DSV41_ENGRAM_DIR=directory or None), lines=lines)["engine.engram_rows"]
+    assert check.ok is ok
+    if lines and not ok and directory and len(lines) == 2:
+        assert check.found in lines[1]
+
+
+@pytest.mark.parametrize(
+    ("argv", "lines", "expected"),
+    [
+        (ARGV, LINES, True),
+        (ARGV, (), False),
+        ((*ARGV, "--enforce-eager"), (), None),
+        (("--compilation-config", '{"cudagraph_mode": "NONE"}'), (), None),
+        (("--compilation-config", "no json"), (), None),
+        ((), (), None),
+    ],
+)
+def test_cuda_graphs(argv, lines, expected):
+    check = judged(argv=argv, lines=lines).get("engine.cuda_graphs")
+    assert (check and check.ok) == expected
+    assert check is None or check.severity == "warning"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rank", "expected"),
+    [
+        (counted(1000, 1), 0, (True, "error")),
+        (counted(1000, 0), 0, (False, "error")),
+        (counted(20, 0), 0, (False, "info")),
+        (counted(20, 9), 0, (True, "info")),
+        (counted(0, 0), 0, (True, "info")),
+        ("", 0, (False, "error")),
+        (None, 1, None),
+    ],
+)
+def test_speculation(metrics, rank, expected):
+    check = judged(metrics=metrics, rank=rank).get("engine.speculation")
+    assert (check and (check.ok, check.severity)) == expected
+
+
+@pytest.mark.parametrize(
+    ("want", "lines", "ok"),
+    [("present", ["a b c"], True), ("present", [], False), ("absent", ["a b c"], False), ("absent", [], True)],
+)
+def test_lines_of_the_profile(want, lines, ok):
+    wanted = {"text": "b c", "want": want, "means": "it is so"}
+    check = judged(lines=lines, log_lines=[wanted])["engine.log_line"]
+    assert check.ok is ok
+    assert "it is so" in check.expected
+
+
+def test_a_line_that_a_claim_judges_already_is_told_once():
+    wanted = [
+        {"text": "NET/Socket : Using", "want": "absent", "means": "x"},
+        {"text": "Subnet-aware routing: overriding dev", "want": "present", "means": "y"},
+    ]
+    assert "engine.log_line" not in judged(lines=["NET/Socket : Using [0]"], log_lines=wanted)
+    assert "engine.log_line" in judged(env={}, lines=[], log_lines=wanted)
+
+
+def test_the_record_of_a_rank_is_what_it_was_started_with():
+    line = {"text": "x", "want": "present", "means": "y"}
+    record = {"rank": 2, "argv": ["a", 1], "env": {"A": 1}, "expected": {"log_lines": [line]}, "profile": "p"}
+    assert started(json.loads(json.dumps(record))) == Started(2, ("a", "1"), {"A": "1"}, (line,))
+    assert started({}) == Started()
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("x_total 3\n", 3),
+        ('x_total{a="1"} 3.0\nx_total{a="2"} 4.5\nx_total_created 9\nyx_total 1\n', 7.5),
+        ("# TYPE x_total counter\n", None),
+        ("x_total nothing\n", None),
+    ],
+)
+def test_metric(text, expected):
+    assert metric(text, "x_total") == expected
+
+
+def test_memory_is_what_kernel_and_engine_say():
+    meminfo = "MemTotal:       127600000 kB\nMemFree: 1 kB\nMemAvailable:   12582912 kB\nHugePages_Total: 0\n"
+    lines = ["x Model loading took 82.5 GiB memory and 190.1 seconds", "Available KV cache memory: 9.25 GiB"]
+    gib = 1 << 30
+    assert memory(meminfo, lines) == {
+        "total": 127600000 * 1024,
+        "available": 12 * gib,
+        "weights": int(82.5 * gib),
+        "kv": int(9.25 * gib),
+    }
+    assert memory("", ["Available KV cache memory: -1.29 GiB"]) == {
+        "total": 0,
+        "available": None,
+        "weights": None,
+        "kv": None,
+    }

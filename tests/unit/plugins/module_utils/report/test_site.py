@@ -1,0 +1,124 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
+from ansible_collections.gb10.ring.plugins.module_utils.report.site import memory, odd, site, versions
+from ansible_collections.gb10.ring.tests.unit.fixtures import report_site
+
+GIB = 1 << 30
+
+
+def ends(shown):
+    return {(end["node"], end["netdev"]): end for leg in shown["legs"] for end in leg["ends"]}
+
+
+@pytest.mark.parametrize(("shape", "size"), [("ring", 2), ("ring", 3), ("ring", 8), ("pair", 2), ("switch", 4)])
+def test_every_leg_has_what_its_ends_found(shape, size):
+    hostvars = report_site.verified(shape, size)
+    shown = site(hostvars, reversed(list(hostvars)))
+    assert [node["name"] for node in shown["nodes"]] == list(hostvars)
+    found = ends(shown)
+    assert len(found) == sum(len(values["fabric_ports"]) for values in hostvars.values())
+    assert {end["state"] for end in found.values()} == {"ok"}
+    assert {end["mtu"] for end in found.values()} == {9000}
+    assert {end["gbps"] for end in found.values()} == {92.57, 97.28}
+
+
+def test_a_fault_is_shown_at_its_end_alone():
+    hostvars = report_site.verified()
+    # the rails' names end alike: enp1s0f0np0 and enP2p1s0f0np0
+    hostvars["spark2"]["fabric_checks"]["checks"] = report_site.fabric_checks(
+        "spark2", hostvars["spark2"], {"enp1s0f0np0": 1500}, {"enP2p1s0f1np1": 14.2}
+    )
+    found = ends(site(hostvars, hostvars))
+    bad = {where: end for where, end in found.items() if end["state"] != "ok"}
+    assert {where: (end["state"], end["problems"], end["mtu"], end["gbps"]) for where, end in bad.items()} == {
+        ("spark2", "enp1s0f0np0"): ("failed", ["fabric.mtu"], 1500, 92.57),
+        ("spark2", "enP2p1s0f1np1"): ("failed", ["fabric.bandwidth"], 9000, 14.2),
+    }
+
+
+@pytest.mark.parametrize(("severity", "state"), [("error", "failed"), ("warning", "warning"), ("info", "ok")])
+def test_severity_makes_the_state(severity, state):
+    hostvars = report_site.verified()
+    bad = Check("fabric.flaps", "spark1", False, "30 changes on enp1s0f0np0 (port 0)", "20", "", severity)
+    hostvars["spark1"]["fabric_checks"]["checks"].append(bad.to_dict())
+    assert ends(site(hostvars, hostvars))["spark1", "enp1s0f0np0"]["state"] == state
+
+
+def test_what_was_not_looked_at_is_not_known():
+    shown = site(report_site.planned(), ["spark1", "spark2", "spark3"])
+    assert {(end["state"], end["mtu"], end["gbps"]) for end in ends(shown).values()} == {("unknown", None, None)}
+    assert {(node["disk"], node["memory"], node["engram"]) for node in shown["nodes"]} == {(None, None, None)}
+    assert shown["versions"] == []
+
+
+def test_a_part_of_the_ring_has_no_legs_but_its_nodes():
+    hostvars = report_site.verified()
+    shown = site(hostvars, ["spark2"])
+    assert (shown["shape"], shown["legs"]) == ("", [])
+    assert [node["name"] for node in shown["nodes"]] == ["spark2"]
+
+
+def test_the_ceiling_is_that_of_the_check():
+    disk = site(report_site.verified(), ["spark1", "spark2", "spark3"])["nodes"][0]["disk"]
+    assert (disk["size"], disk["used"], disk["ceiling"]) == (4000 * 10**9, 1300 * 10**9, 3400 * 10**9)
+    assert [(one["revision"], one["active"]) for one in disk["revisions"]] == [
+        ("6d2f1f7a3c0b9e55", True),
+        ("95f6c5b5a4e8275a", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("variables", "expected"),
+    [
+        ({}, None),
+        ({"preflight_checks": {"facts": {}}}, None),
+        (
+            {"preflight_checks": {"facts": {"memtotal_kib": 1024}}},
+            {"total": 1 << 20, "available": None, "weights": None, "kv": None},
+        ),
+        (
+            {"engine_gate_checks": {"memory": {"total": 128 * GIB, "available": 9 * GIB, "weights": None, "kv": GIB}}},
+            {"total": 128 * GIB, "available": 9 * GIB, "weights": None, "kv": GIB},
+        ),
+    ],
+)
+def test_memory_is_what_is_known_of_it(variables, expected):
+    assert memory(variables) == expected
+
+
+@pytest.mark.parametrize(
+    ("values", "expected"),
+    [
+        ({"a": "1", "b": "1", "c": "1"}, []),
+        ({"a": "1", "b": "2", "c": "1"}, ["b"]),
+        ({"a": "1", "b": "2"}, ["a", "b"]),
+        ({"a": "1", "b": "2", "c": "3"}, ["a", "b", "c"]),
+        ({"a": "1", "b": "1", "c": "2", "d": "2", "e": "1"}, ["c", "d"]),
+        ({"a": "1"}, []),
+        ({}, []),
+    ],
+)
+def test_the_odd_one_out(values, expected):
+    assert odd(values) == expected
+
+
+def test_versions_leave_out_what_a_node_did_not_tell():
+    assert versions({"a": {"kernel": "1"}, "b": {"kernel": "2", "driver": "x"}, "c": {"kernel": "2"}}) == [
+        {"name": "kernel", "values": {"a": "1", "b": "2", "c": "2"}, "odd": ["a"]},
+        {"name": "driver", "values": {"b": "x"}, "odd": []},
+    ]
+
+
+def test_versions_of_a_whole_group():
+    hostvars = report_site.verified()
+    hostvars["spark3"]["preflight_checks"]["facts"] = report_site.facts(kernel="6.17.0-1026-nvidia")
+    shown = {row["name"]: row for row in site(hostvars, hostvars)["versions"]}
+    assert shown["kernel"]["odd"] == ["spark3"]
+    assert shown["ConnectX firmware"]["values"]["spark1"] == "28.45.4028"
+    assert {"NVIDIA driver", "checkpoint revision"} <= set(shown)

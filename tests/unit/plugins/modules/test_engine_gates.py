@@ -1,0 +1,125 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""The module engine_gates from options to result, with systemctl and journalctl of the test."""
+
+from __future__ import annotations
+
+import json
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from threading import Thread
+
+import pytest
+from ansible.module_utils.testing import patch_module_args
+
+from ansible_collections.gb10.ring.plugins.module_utils.engine import gates_look
+from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
+from ansible_collections.gb10.ring.plugins.modules import engine_gates
+
+RECORD = {
+    "rank": 0,
+    "argv": ["vllm", "--speculative-config", '{"method": "dspark"}'],
+    "env": {"NCCL_NET": "IB", "NCCL_DEBUG": "INFO"},
+}
+WRITTEN = json.dumps(RECORD)
+INVOCATION = "0123456789abcdef0123456789abcdef"
+
+
+class Metrics(BaseHTTPRequestHandler):
+    def do_GET(self):
+        body = b"vllm:spec_decode_num_draft_tokens_total 100\nvllm:spec_decode_num_accepted_tokens_total 70\n"
+        self.send_response(200 if self.path == "/metrics" else 404)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format, *arguments):
+        pass
+
+
+@pytest.fixture
+def url():
+    server = HTTPServer(("127.0.0.1", 0), Metrics)
+    Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def run(monkeypatch, tmp_path, capsys, url):
+    (tmp_path / "meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
+    asked = []
+
+    def call(record=WRITTEN, state="active", lines=(), **options):
+        path = tmp_path / "engine.json"
+        path.unlink(missing_ok=True)
+        if record is not None:
+            path.write_text(record if isinstance(record, str) else json.dumps(record))
+
+        def answer(argv, **_more):
+            asked.append(argv)
+            if argv[0] == "systemctl":
+                return Completed(tuple(argv), 0, f"ActiveState={state}\nInvocationID={INVOCATION}\n", "")
+            count = argv[argv.index("-n") + 1]
+            number = int(count.lstrip("+"))
+            chosen = lines[:number] if count.startswith("+") else lines[-number:]
+            return Completed(tuple(argv), 0, "".join(f"{line}\n" for line in chosen), "")
+
+        monkeypatch.setattr(gates_look, "run", answer)
+        arguments = {"node": "spark1", "url": url, "record_path": str(path), "proc_root": str(tmp_path), **options}
+        with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
+            engine_gates.main()
+        return ended.value.code, json.loads(capsys.readouterr().out)
+
+    call.asked = asked
+    return call
+
+
+def test_a_running_rank(run):
+    code, result = run(lines=["NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]", "Model loading took 2 GiB memory"])
+    assert code == 0
+    assert result["changed"] is False
+    assert [(check["id"], check["ok"]) for check in result["checks"]] == [
+        ("engine.transport", True),
+        ("engine.rdma_errors", True),
+        ("engine.speculation", True),
+    ]
+    assert result["memory"] == {"total": 1 << 20, "available": 1 << 19, "weights": 2 << 30, "kv": None}
+    assert run.asked[-1][-1] == f"_SYSTEMD_INVOCATION_ID={INVOCATION}"
+
+
+def test_a_worker_does_not_ask_for_metrics(run):
+    _code, result = run(record={**RECORD, "rank": 1}, url="http://127.0.0.1:1")
+    assert "engine.speculation" not in [check["id"] for check in result["checks"]]
+
+
+def test_a_head_without_metrics_is_a_failed_claim(run):
+    _code, result = run(url="http://127.0.0.1:1")
+    assert [check["ok"] for check in result["checks"] if check["id"] == "engine.speculation"] == [False]
+
+
+@pytest.mark.parametrize(("record", "state"), [(None, "active"), (RECORD, "inactive"), (RECORD, "failed")])
+def test_nothing_is_claimed_by_what_does_not_run(run, record, state):
+    code, result = run(record=record, state=state)
+    assert (code, result["checks"]) == (0, [])
+    assert result["memory"]["total"] == 1 << 20
+
+
+@pytest.mark.parametrize("record", ["{", "[]"])
+def test_a_broken_record_is_named(run, record):
+    code, result = run(record=record)
+    assert code == 1
+    assert result["msg"].startswith("spark1: ")
+    assert "engine.json" in result["msg"]
+    assert "Cure: run the engine role" in result["msg"]
+
+
+def test_a_long_log_is_read_from_both_ends(run, monkeypatch):
+    monkeypatch.setattr(gates_look, "OLDEST", 3)
+    monkeypatch.setattr(gates_look, "NEWEST", 2)
+    lines = ["NET/IB : Using [0]rocep1s0f0:1/RoCE", *("served" for _number in range(9)), "GID table changed"]
+    _code, result = run(lines=lines)
+    found = {check["id"]: check["ok"] for check in result["checks"]}
+    assert found["engine.transport"] is True
+    assert found["engine.rdma_errors"] is False
