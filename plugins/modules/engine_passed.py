@@ -129,7 +129,11 @@ def restore(options, before):
         return Plan(), before, None
     texts = {place: text for place, text in before.files.items() if place in render.OWNED}
     files = machine.held(texts, render.OWNED, options["etc_root"])
-    return passed.plan_restore(files), before, lambda: machine.apply_files(files, before.renderer != "podman")
+
+    def apply() -> None:
+        machine.apply_files(files, before.renderer != "podman", machine.state_root(options["etc_root"]))
+
+    return passed.plan_restore(files), before, apply
 
 
 def forget(path, before):

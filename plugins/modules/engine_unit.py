@@ -221,7 +221,7 @@ def main() -> None:
         files = machine.held(render.render(spec), render.OWNED, module.params["etc_root"])
         plan = plan_unit(files, NAME, state, enable)
         if (plan.changed or state.reload) and not module.check_mode:
-            machine.apply_files(files, enable)
+            machine.apply_files(files, enable, machine.state_root(module.params["etc_root"]))
     except (HostError, ProfileError, SpecError) as error:
         module.fail_json(msg=str(error))
     module.exit_json(

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from .. import made
 from ..host import HostError, read_text, run, write_text
 from .downtime import Watch
 from .group_incident import tidy
@@ -139,8 +140,17 @@ def held(wanted: Mapping[str, str], owned: Sequence[str], etc_root: str) -> dict
     return {place: (read_text(place), wanted.get(path)) for path, place in places.items()}
 
 
-def apply_files(files: Mapping[str, tuple[str | None, str | None]], enable: bool) -> None:
-    """Write or remove each file that differs, make systemd read them, and have the unit started at boot."""
+def state_root(etc_root: str) -> Path:
+    """Where directories that are made for files under etc_root are on record."""
+    return Path(made.STATE) if etc_root == "/etc" else Path(etc_root).parent / made.NAME
+
+
+def apply_files(files: Mapping[str, tuple[str | None, str | None]], enable: bool, state: Path) -> None:
+    """Write or remove each file that differs, make systemd read them, and have the unit started at boot.
+
+    Directories that are made for them are put on record in state.
+    """
+    made.note([path for path, (_before, after) in files.items() if after is not None], state)
     for path, (before, after) in files.items():
         if after is None and before is not None:
             if path.endswith(".service"):

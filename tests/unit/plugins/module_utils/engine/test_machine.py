@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from ansible_collections.gb10.ring.plugins.module_utils import made
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
 from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import parse
 from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import Look, Reply
@@ -164,13 +165,19 @@ def test_held_files_of_all_renderers(tmp_path):
 def test_another_renderers_unit_is_disabled_before_it_is_removed(systemd, tmp_path):
     unit, quadlet = tmp_path / "x.service", tmp_path / "x.container"
     unit.write_text("old")
-    machine.apply_files({str(quadlet): (None, "new"), str(unit): ("old", None)}, enable=False)
+    machine.apply_files({str(quadlet): (None, "new"), str(unit): ("old", None)}, enable=False, state=tmp_path)
     assert not unit.exists()
     assert quadlet.read_text() == "new"
     assert systemd.calls == ["disable", "daemon-reload"]
-    machine.apply_files({str(unit): (None, "again"), str(quadlet): ("new", None)}, enable=True)
+    machine.apply_files({str(unit): (None, "again"), str(quadlet): ("new", None)}, enable=True, state=tmp_path)
     assert not quadlet.exists()
     assert systemd.calls == ["disable", "daemon-reload", "daemon-reload", "enable"]
+
+
+def test_a_directory_that_is_made_for_a_quadlet_is_on_record(systemd, tmp_path):
+    state, quadlet = tmp_path / "gb10-ring", tmp_path / "containers/systemd/x.container"
+    machine.apply_files({str(quadlet): (None, "new")}, enable=False, state=state)
+    assert made.recorded(state) == [str(tmp_path / "containers"), str(quadlet.parent)]
 
 
 class Handler(BaseHTTPRequestHandler):
