@@ -27,6 +27,8 @@ BY_HAND = "systemd was asked to stop it"
 GRACE_S = 1.0  # until journal and guard have said whether an end was meant
 SLACK_S = 1.0  # a stop that belongs to the runs before is not taken for one of this run
 WHY_LIMIT = 200  # characters of a reason in a word
+#: In a state for as long as nobody knows. A monotonic clock begins at boot, so 0 would be news of a node that has just booted.
+LONG_AGO = -1e9
 
 
 class Rank(NamedTuple):
@@ -139,7 +141,7 @@ def _moved(before: Rank, state: str, look: Look, now: float) -> Rank:
     if before.state == STOPPING:
         return before._replace(state=state, heard=now)
     # Stopped when it was first seen: how long ago is not known, so it is no news.
-    return before._replace(state=state, run=look.run, since=0.0 if before.state == UNKNOWN else now, heard=now)
+    return before._replace(state=state, run=look.run, since=LONG_AGO if before.state == UNKNOWN else now, heard=now)
 
 
 def _purposely(before: Rank, state: str, look: Look, purpose: Purpose, now: float) -> Rank:
@@ -174,7 +176,8 @@ def decide(me: Rank, others: Mapping[str, Rank], ran_with: frozenset[str]) -> Ac
     if me.state not in (STARTING, RUNNING):
         return None
     for name, other in others.items():
-        if other.state == FAILED or (other.incident and _ended_since(me, other)):
+        failed = other.state == FAILED and _heard_since(me, other)
+        if failed or (other.incident and _ended_since(me, other)):
             return Action(f"{name}: {other.why}" if other.state == FAILED else other.why, other.incident)
     for name, other in others.items():
         if other.state == UNKNOWN and name in ran_with:
@@ -189,8 +192,14 @@ def _ended_since(me: Rank, other: Rank) -> bool:
     return other.state in (STOPPING, STOPPED) and other.since > me.since + SLACK_S
 
 
+def _heard_since(me: Rank, other: Rank) -> bool:
+    """What was last heard before this run began says nothing of it: the group may have been started without that node."""
+    return other.heard >= me.since
+
+
 def running_with(me: Rank, others: Mapping[str, Rank], before: frozenset[str]) -> frozenset[str]:
     """Neighbours that have been seen alive since the own rank runs."""
     if me.state not in (STARTING, RUNNING):
         return frozenset()
-    return before | {name for name, other in others.items() if other.state in (STARTING, RUNNING)}
+    alive = {name for name, other in others.items() if other.state in (STARTING, RUNNING) and _heard_since(me, other)}
+    return before | alive

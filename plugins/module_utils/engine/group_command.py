@@ -26,7 +26,7 @@ def lines(status: Mapping[str, Any], now: float) -> list[str]:
     if not status:
         return ["the supervisor of this node does not run: systemctl status gb10-ring-group"]
     shown = [
-        f"{node}  rank {rank['rank']}  {rank['state']} for {max(0.0, now - rank['since']):.0f} s"
+        f"{node}  rank {rank['rank']}  {rank['state']} for {now - max(0.0, rank['since']):.0f} s"
         f"{', by ' + rank['by'] if rank['by'] else ''}{': ' + rank['why'] if rank['why'] else ''}"
         for node, rank in sorted(status["ranks"].items(), key=lambda item: item[1]["rank"])
     ]

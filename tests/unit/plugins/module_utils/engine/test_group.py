@@ -9,6 +9,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.group import (
     ABSENT,
     BY_HAND,
     FAILED,
+    LONG_AGO,
     RUNNING,
     STARTING,
     STOPPED,
@@ -42,8 +43,8 @@ DEAD = Rank(1, FAILED, "a", 990.0, 999.0, "its engine ended by itself: signal, s
 @pytest.mark.parametrize(
     ("before", "look", "asked", "after"),
     [
-        (Rank(1), Look(), (None, 0), (ABSENT, "", 0.0)),
-        (Rank(1), Look("loaded"), (None, 0), (STOPPED, "", 0.0)),
+        (Rank(1), Look(), (None, 0), (ABSENT, "", LONG_AGO)),
+        (Rank(1), Look("loaded"), (None, 0), (STOPPED, "", LONG_AGO)),
         (Rank(1), UP, (None, 0), (RUNNING, "", 900.0)),
         (OFF, Look("loaded", "activating", "b", began=NOW), (None, 0), (STARTING, "", NOW)),
         (ON._replace(state=STARTING), UP, (None, 0), (RUNNING, "", 900.0)),
@@ -149,6 +150,7 @@ ALL = frozenset({"b"})
         (ON, ON, ALL, None),
         (ON, DEAD, ALL, Action(f"b: {DEAD.why}", "i")),
         (ON._replace(state=STARTING), DEAD, frozenset(), Action(f"b: {DEAD.why}", "i")),
+        (ON._replace(since=999.5), DEAD, ALL, None),  # last heard before this run: started without that node
         (OFF, DEAD, ALL, None),
         (DEAD, DEAD, ALL, None),
         (ON, Rank(2, UNKNOWN), frozenset(), None),  # not heard yet: it may still be booting
@@ -168,6 +170,31 @@ ALL = frozenset({"b"})
 )
 def test_when_the_own_rank_has_to_end(me, other, ran_with, action):
     assert decide(me, {"b": other}, ran_with) == action
+
+
+def test_a_node_that_has_just_booted_brings_no_news():
+    """Its clock began a moment ago, long after the others' ranks; they wait for it."""
+    booted = follow(Rank(2), Look("loaded"), None, 0.0, now=20.0)
+    heard = hear(2, word(booted, now=20.5), NOW)
+    assert heard.state == STOPPED
+    assert decide(ON, {"b": heard}, frozenset()) is None
+    assert decide(ON, {"b": heard}, ALL) is None
+
+
+def test_a_group_that_was_started_without_a_lost_node_goes_on():
+    gone = Rank(2, RUNNING, "a", 900.0, 989.0)  # its last word came a second before the others were started again
+    me = ON._replace(state=STARTING, run="b", since=990.0)
+    ran_with = running_with(me, {"b": gone}, frozenset())
+    assert ran_with == frozenset()
+    lost = silent(gone, 1020.0, 30.0)
+    assert lost.state == UNKNOWN
+    assert decide(me, {"b": lost}, running_with(me, {"b": lost}, ran_with)) is None
+    back = gone._replace(run="c", since=1100.0, heard=1101.0)
+    ran_with = running_with(me, {"b": back}, ran_with)
+    assert ran_with == ALL
+    assert decide(me, {"b": silent(back, 1140.0, 30.0)}, ran_with) == Action(
+        "b was lost: not heard for 39 s, last running"
+    )
 
 
 def test_a_failure_comes_before_a_stop_that_follows_from_it():
