@@ -31,6 +31,7 @@ from restage_run import (
 from site_run import CHECKOUT, NODES, ctl, on
 
 SMALL = {"quantization_config.json", "tokenizer.json", "tokenizer_config.json"}
+FAULTS = "/run/gb10-lab/engine-faults"
 SHARD = "model-00043-of-00048.safetensors"
 STATES = States()
 #: Seconds by state, as a client saw them.
@@ -104,6 +105,20 @@ def test_a_revision_that_the_engine_refuses_leaves_the_old_one_serving():
     assert f"All nodes are back at revision {old} and were accepted with it" in run.output
     assert serve_all(old)
     assert [record(node)["target"] for node in NODES] == [""] * 3
+
+
+def test_a_revision_that_serves_and_answers_wrongly_is_not_kept():
+    """The fault is there as long as the new revision is active: it is healthy, and its streams show words of each other."""
+    old, new = active()[0], STATES.publish("small")
+    there = f"test $(readlink {ROOT}/current) = revisions/{new}"
+    heal = f"until {there}; do sleep 0.1; done; while {there}; do sleep 0.1; done; rm {FAULTS}"
+    on("spark1", f"echo mixed-streams >{FAULTS}; systemd-run -q --unit=heal sh -c '{heal}'")
+    run = restage()
+    assert run.code != 0
+    assert re.search(r"acceptance: 1 of \d+ checks", run.output), run.output[-3000:]
+    assert "spark1: engine.acceptance_streams error" in run.output
+    assert f"All nodes are back at revision {old} and were accepted with it" in run.output
+    assert serve_all(old)
 
 
 def test_a_node_that_dies_between_the_phases():

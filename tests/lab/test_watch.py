@@ -20,6 +20,7 @@ from site_run import NODES, on, play
 
 ENGINE, WATCH = "gb10-ring-engine.service", "gb10-ring-watch.service"
 STATUS, INCIDENTS = "/run/gb10-ring-watch/status.json", "/var/lib/gb10-ring/incidents"
+OTHER_FAULTS = "/run/gb10-lab/engine-faults-of-a-configuration"
 LIMITS = {
     "interval_s": 1,
     "health_timeout_s": 1,
@@ -195,12 +196,23 @@ def test_a_deliberate_stop_disarms_it(site: str) -> None:
     assert "disarmed: stopped by role" in journal()
 
 
-def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str) -> None:
+@pytest.mark.parametrize(
+    ("env", "told"),
+    [
+        ({"GB10_LAB_WRONG_SUMS": "1"}, ("engine.chat", "answer '17'")),
+        (
+            {"GB10_LAB_ENGINE_FAULTS": OTHER_FAULTS},
+            ("engine.acceptance_streams",),
+        ),  # says nothing wrong when asked alone
+    ],
+)
+def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str, env, told) -> None:
+    on("spark1", f"echo mixed-streams >{OTHER_FAULTS}")
     kept = [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES]
-    wrong = {"engine_overrides": {"env": {**BLIND, "GB10_LAB_WRONG_SUMS": "1"}}, "engine_restart_allowed": True}
+    wrong = {"engine_overrides": {"env": {**BLIND, **env}}, "engine_restart_allowed": True}
     code, said = play(*SHORT, "-e", json.dumps(wrong))
     assert code != 0
-    assert "engine.chat" in said and "answer '17'" in said
+    assert [text for text in told if text not in said] == []
     assert "The group is back at lab, configuration " in said and ", and serves" in said
     assert [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES] == kept
     assert (states(), health()) == ({"active"}, "200"), journal()
@@ -208,7 +220,7 @@ def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: 
     assert (
         on(
             "spark1",
-            "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value gb10-ring-engine)/environ | grep -c WRONG || true",
+            "tr '\\0' '\\n' </proc/$(systemctl show -p MainPID --value gb10-ring-engine)/environ | grep -c -e WRONG -e FAULTS || true",
         )
         == "0"
     )
