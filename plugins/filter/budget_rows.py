@@ -16,16 +16,8 @@ description:
     registers, of every host in O(hosts), and writes its numbers for people.
   - Hosts without such a result contribute nothing.
 positional: hosts
-options:
-  _input:
-    description: The C(hostvars) mapping.
-    type: dict
-    required: true
-  hosts:
-    description: Inventory names, for example C(ansible_play_hosts).
-    type: list
-    elements: str
-    required: true
+extends_documentation_fragment:
+  - gb10.ring.hosts
 seealso:
   - module: gb10.ring.checkpoint_stage
 """

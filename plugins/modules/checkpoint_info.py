@@ -16,6 +16,7 @@ description:
   - With O(verify=full) a file for which the store had no checksum is left out.
   - Does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together.
 extends_documentation_fragment:
+  - gb10.ring.attributes.looking
   - gb10.ring.checkpoint_place
   - gb10.ring.checkpoint_look
 options:
@@ -32,16 +33,6 @@ options:
     description: How full the file system may be before a warning, in percent of its size.
     type: int
     default: 85
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 seealso:
   - module: gb10.ring.checkpoint_stage
   - module: gb10.ring.report

@@ -15,15 +15,9 @@ description:
   - Deletes the oldest revisions until O(keep) are left, each out of sight by one rename first.
   - The active revision, the one before it, the one that the engine's unit names, and both ends of a switch are never touched.
   - Lists unfinished stagings, directories under C(revisions) that nobody verified, and what others left in O(foreign_paths), with sizes.
+extends_documentation_fragment:
+  - gb10.ring.checkpoint_place
 options:
-  root:
-    description: Directory of all checkpoints on the node.
-    type: path
-    default: /var/lib/gb10-ring/checkpoints
-  name:
-    description: Name of the checkpoint.
-    type: str
-    required: true
   node:
     description: Inventory name of this node, which the rows carry.
     type: str

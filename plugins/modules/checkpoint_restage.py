@@ -17,6 +17,8 @@ description:
     the downtime of the last switch, and fails with everything that stands against it on any node.
   - Otherwise returns whether bytes have to move, whether the group has to switch, and what it goes back to when that fails.
   - Runs on the controller, with C(run_once). Touches no node.
+extends_documentation_fragment:
+  - gb10.ring.attributes.looking
 options:
   mode:
     description:
@@ -40,16 +42,6 @@ options:
     description: Inventory names of all nodes of the group. All hosts of the play unless given.
     type: list
     elements: str
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 seealso:
   - module: gb10.ring.checkpoint_stage
   - module: gb10.ring.checkpoint_activate

@@ -16,6 +16,8 @@ description:
     Asks C(/health) ten times a second, on one monotonic clock, until it has gone and come back, and returns the time from the last
     healthy answer to the first one after it.
   - Meant to run with C(async) on the head while a playbook stops and starts the group.
+extends_documentation_fragment:
+  - gb10.ring.attributes.looking
 options:
   url:
     description: Base URL of the API as this node reaches it.
@@ -25,16 +27,6 @@ options:
     description: How long to watch at most, in seconds. When it is over the module returns what it has seen, and does not fail.
     type: int
     default: 1800
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 seealso:
   - module: gb10.ring.engine_ready
 """

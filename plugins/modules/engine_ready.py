@@ -21,6 +21,8 @@ description:
   - >-
     In a playbook all ranks wait together. When one of them finds its engine ended, the others stop waiting within 10 seconds, so
     that a group which cannot come up is reported soon.
+extends_documentation_fragment:
+  - gb10.ring.attributes.looking
 options:
   node:
     description: Inventory name of this node, which the checks carry.
@@ -65,15 +67,6 @@ options:
 attributes:
   action:
     description: Has an action plugin on the controller, through which the ranks of one task hear of each other's failure.
-    support: full
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
     support: full
 requirements:
   - systemd on the node

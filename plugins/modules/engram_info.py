@@ -16,6 +16,7 @@ description:
   - Allocated blocks are compared too. With O(verify=full) every row is held to the digest that was recorded of it.
   - Does not fail on a failed check. P(gb10.ring.engram_tiles#filter) judges the rows of all nodes together.
 extends_documentation_fragment:
+  - gb10.ring.attributes.looking
   - gb10.ring.checkpoint_place
   - gb10.ring.checkpoint_look
   - gb10.ring.engram_rank
@@ -23,16 +24,6 @@ options:
   revision:
     description: Name of the revision that the rows should be of. The active one unless given.
     type: str
-attributes:
-  check_mode:
-    description: Runs the same in check mode.
-    support: full
-  diff_mode:
-    description: Changes nothing, so there is nothing to show.
-    support: none
-  idempotent:
-    description: Never changes anything.
-    support: full
 seealso:
   - module: gb10.ring.engram_rows
   - plugin: gb10.ring.engram_tiles

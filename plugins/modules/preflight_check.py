@@ -17,6 +17,8 @@ description:
   - A node that cannot be reached, refuses the login, or has no Python gives a failed check, not an unreachable host, so that one report
     shows what is wrong on every node at once. Hand RV(checks) of all nodes to M(gb10.ring.report), which fails with all of them.
   - Does not fail on a failed check.
+extends_documentation_fragment:
+  - gb10.ring.attributes.looking
 options:
   node:
     description: Inventory name of the node, used in the checks.
@@ -93,17 +95,6 @@ options:
     type: str
     choices: [disabled, unmanaged]
     default: disabled
-attributes:
-  check_mode:
-    description: Can run in check mode and return changed status prediction without modifying the target.
-    support: full
-  diff_mode:
-    description: Will return details on what has changed when in diff mode.
-    support: none
-    details: Nothing is ever changed.
-  idempotent:
-    description: When run twice in a row with the same arguments, the second run reports no change.
-    support: full
 """
 
 EXAMPLES = r"""
