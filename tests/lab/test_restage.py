@@ -127,6 +127,7 @@ def test_a_node_that_dies_between_the_phases():
     with Killer("spark2", f'grep -q \'"target": "{new}"\' {ROOT}/switch.json'):
         run = restage()
     assert run.code != 0 and "spark2: it does not answer" in run.output, run.output[-3000:]
+    assert "spark2 did not answer. The group is stopped" in run.output
     for node in ("spark1", "spark3"):
         assert on(node, f"readlink {ROOT}/current") == f"revisions/{old}"
         assert record(node)["target"] == ""

@@ -46,8 +46,8 @@ def _state(ended: Sequence[Ended], origin: str) -> str:
         )
     if lost:
         return (
-            f"All other nodes are back at revision {origin}; {', '.join(lost)} did not answer. The group serves again when it is "
-            "back and restage.yml or rollback.yml has run"
+            f"All other nodes are back at revision {origin}; {', '.join(lost)} did not answer. The group is stopped, and serves "
+            "again when it is back and restage.yml or rollback.yml has run"
         )
     if all(one.done for one in ended):
         return f"All nodes are back at revision {origin} and were accepted with it"

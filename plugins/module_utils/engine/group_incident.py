@@ -53,6 +53,11 @@ def is_name(text: str) -> bool:
     return bool(_NAME.fullmatch(text))
 
 
+def node_in(why: str, nodes: Sequence[str]) -> str:
+    """The node that a reason begins with; empty when it is of no single node, as an order's may be."""
+    return next((node for node in nodes if re.match(rf"{re.escape(node)}[: ]", why)), "")
+
+
 def tidy(lines: Sequence[str]) -> str:
     """The last lines, within the bounds of a log, without what looks like a secret."""
     text = "\n".join(_SECRETS.sub(_hidden, line) for line in lines[-LINES:])
@@ -105,12 +110,12 @@ class Store:
     def __init__(self, root: str) -> None:
         self.root = Path(root)
 
-    def open(self, name: str, about: Mapping[str, Any]) -> None:
-        """Begin an incident, or let one that is there be. Raises OSError."""
+    def open(self, name: str, about: Mapping[str, Any], known: bool = False) -> None:
+        """Begin an incident, or let one that is there be; known: what it is about is certain, and is written anew. Raises OSError."""
         self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
         place = self.root / name
-        if not place.is_dir():
-            place.mkdir(mode=0o700)
+        if known or not place.is_dir():
+            place.mkdir(mode=0o700, exist_ok=True)
             self._write(place / "incident.json", json.dumps({"id": name, **about}, indent=2, sort_keys=True) + "\n")
         mine = sorted(entry.name for entry in self.root.iterdir() if is_name(entry.name))
         for old in mine[:-KEPT]:

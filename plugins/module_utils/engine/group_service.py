@@ -181,11 +181,11 @@ class Supervisor:
         if earlier and earlier < name:
             self.renamed[name] = earlier
             return
-        about = {"node": node or why.partition(":")[0], "why": why, "at": time.time()}
+        about = {"node": node or group_incident.node_in(why, [self.node, *self.others]), "why": why, "at": time.time()}
         text = group_incident.tidy(group_machine.tail(self.unit, group_incident.LINES, self.me.run))
         self.incident = {"id": name, "run": self.me.run, **about}
         try:
-            self.store.open(name, about)
+            self.store.open(name, about, known=True)
             self.store.add(name, self.node, text)
             if earlier:
                 self.renamed[earlier] = name
@@ -200,9 +200,10 @@ class Supervisor:
         complete = self.gathered[node].add(text)
         if not complete:
             return
-        name = self.renamed.get(complete[0], complete[0])
+        name, why = self.renamed.get(complete[0], complete[0]), self.others[node].why
+        about = {"node": node if self.others[node].state == group.FAILED else "", "why": why, "at": time.time()}
         try:
-            self.store.open(name, {"node": node, "why": self.others[node].why, "at": time.time()})
+            self.store.open(name, about)
             self.store.add(name, node, complete[1])
         except OSError as error:
             say(WARNING, f"cannot keep the log of {node} of incident {name}: {error}")

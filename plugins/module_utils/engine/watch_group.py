@@ -72,9 +72,9 @@ def _ended(known: Group, down: Mapping[str, Any], incident: Mapping[str, Any], i
 
 
 def told(incident: Mapping[str, Any]) -> str:
-    """An incident in words, with the node's name once."""
-    node, why = str(incident.get("node") or "a rank"), str(incident.get("why") or "it ended by itself")
-    return why if why.startswith(f"{node}:") else f"{node}: {why}"
+    """An incident in words, with the node's name once; one without a node is of the whole group."""
+    node, why = str(incident.get("node") or ""), str(incident.get("why") or "a rank ended by itself")
+    return why if not node or why.startswith((f"{node}:", f"{node} ")) else f"{node}: {why}"
 
 
 def _meant(status: Mapping[str, Any], intent: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -18,6 +18,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.group_incident im
     Store,
     is_name,
     new_name,
+    node_in,
     pack,
     tidy,
     together,
@@ -47,6 +48,20 @@ def test_names_of_one_incident(other, same):
 )
 def test_what_is_no_name(text):
     assert not is_name(text)
+
+
+@pytest.mark.parametrize(
+    ("why", "node"),
+    [
+        ("spark10: its engine ended by itself: signal, status 9", "spark10"),
+        ("spark2 was lost: not heard for 30 s, last running", "spark2"),
+        ("no answer three times: timed out", ""),
+        ("health: it hangs", ""),
+        ("", ""),
+    ],
+)
+def test_the_node_that_a_reason_begins_with(why, node):
+    assert node_in(why, ["spark1", "spark10", "spark2"]) == node
 
 
 @pytest.mark.parametrize(

@@ -224,6 +224,8 @@ def test_an_order_to_stop_with_an_incident_saves_every_log_first(group):
     group.until(lambda: (group.status("spark1")["order"] or {}).get("state") == "done")
     group.until(lambda: all(len(group.status(node)["incident"]["logs"]) == 3 for node in NODES))
     assert {path.name for node in NODES for path in group.incidents(node)} == {name}
+    about = json.loads((group.incidents("spark3")[0] / "incident.json").read_text())
+    assert (about["node"], about["why"]) == ("", "health hangs")
     assert group.states("spark1") == ["stopped"] * 3
     assert group.status("spark2")["stopped"] is None
 

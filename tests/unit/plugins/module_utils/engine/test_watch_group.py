@@ -99,8 +99,9 @@ def test_only_the_own_order_counts(order, state):
     [
         (INCIDENT, "spark2: its engine ended by itself"),
         ({"node": "spark2", "why": "spark2: it ended"}, "spark2: it ended"),
-        ({"node": "failed 3 times", "why": "failed 3 times: no answer"}, "failed 3 times: no answer"),
-        ({}, "a rank: it ended by itself"),
+        ({"node": "spark2", "why": "spark2 was lost: not heard"}, "spark2 was lost: not heard"),
+        ({"node": "", "why": "failed 3 times: no answer"}, "failed 3 times: no answer"),
+        ({}, "a rank ended by itself"),
     ],
 )
 def test_an_incident_in_words(incident, text):
