@@ -16,10 +16,11 @@ import urllib.request
 
 import pytest
 
-from site_run import NODES, on, play
+from site_run import NODES, on, on_all, play, same
 
 ENGINE, WATCH = "gb10-ring-engine.service", "gb10-ring-watch.service"
 STATUS, INCIDENTS = "/run/gb10-ring-watch/status.json", "/var/lib/gb10-ring/incidents"
+FILES = "find /etc /usr/local -xdev -type f -exec md5sum {} + | sort"
 OTHER_FAULTS = "/run/gb10-lab/engine-faults-of-a-configuration"
 LIMITS = {
     "interval_s": 1,
@@ -105,6 +106,21 @@ def test_a_second_run_changes_nothing(site: str) -> None:
     assert set(re.findall(r"changed=(\d+)", said)) == {"0"}
     assert runs() == before
     assert "disarmed" not in journal()
+
+
+def test_a_refused_change_leaves_every_file_and_the_serving_group_alone(site: str) -> None:
+    """Another name and port than are served, which the watchdog would ask for if they were written."""
+    files, before = on_all(FILES), runs()
+    other = {"env": BLIND, "served_model_name": "another", "port": 8010}
+    code, said = play(*SHORT, "-e", json.dumps({"engine_overrides": other, "engine_group_silence_s": 77}))
+    assert code != 0
+    assert "engine_restart_allowed" in said
+    same(files, on_all(FILES))
+    time.sleep(2 + LIMITS["failures"] * (LIMITS["interval_s"] + LIMITS["probe_timeout_s"]))
+    seen = phase("armed")
+    assert (seen["state"]["failed"], seen["state"]["relaunches"]) == (0, [])
+    assert runs() == before
+    assert "failure 1" not in journal()
 
 
 def test_a_busy_engine_is_left_alone(site: str) -> None:
