@@ -49,9 +49,15 @@ options:
     type: int
     default: 900
   probe:
-    description: Whether rank 0 also asks the model a question with a known answer, once the group serves.
+    description:
+      - Whether rank 0 also asks the model a question with a known answer, once the group serves.
+      - The model is told not to think first, by C(thinking) of the profile that C(/etc/gb10-ring/engine.json) was rendered from.
     type: bool
     default: false
+  extra:
+    description: Put into the body of that question, for settings that an engine wants.
+    type: dict
+    default: {}
   log_lines:
     description:
       - >-
@@ -140,7 +146,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
 from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import checks, log_check, outcome, with_chat
-from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of
+from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of, thinking_of
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
 
 
@@ -154,6 +160,7 @@ def main() -> None:
             "unit": {"type": "str", "default": NAME},
             "timeout_s": {"type": "int", "default": 900},
             "probe": {"type": "bool", "default": False},
+            "extra": {"type": "dict", "default": {}},
             "log_lines": {"type": "list", "elements": "dict", "default": []},
             "etc_root": {"type": "path", "default": "/etc"},
         },
@@ -163,10 +170,12 @@ def main() -> None:
     unit, url, name = options["unit"], options["url"], options["served_model_name"]
     logged = []
     try:
-        wanted = hash_of(read_text(f"{options['etc_root']}/gb10-ring/engine.json"))
+        record = read_text(f"{options['etc_root']}/gb10-ring/engine.json")
+        wanted = hash_of(record)
         seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted), options["timeout_s"], unit)
         if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
-            seen = machine.explained(with_chat(seen, machine.chat(url, name)), unit)
+            answer = machine.chat(url, name, thinking_of(record), options["extra"])
+            seen = machine.explained(with_chat(seen, answer), unit)
         if options["log_lines"] and outcome(seen) == "ready":
             logged = [log_check(options["node"], unit, machine.log_of_run(unit), options["log_lines"])]
     except HostError as error:

@@ -123,6 +123,14 @@ def test_a_refused_change_leaves_every_file_and_the_serving_group_alone(site: st
     assert "failure 1" not in journal()
 
 
+def test_a_model_that_thinks_by_default_is_no_failure(site: str) -> None:
+    on("spark1", "echo thinks >/run/gb10-lab/engine-faults")
+    time.sleep(4)
+    seen = phase("armed")
+    on("spark1", "rm /run/gb10-lab/engine-faults")
+    assert (seen["state"]["failed"], seen["state"]["problem"]) == (0, "")
+
+
 def test_a_busy_engine_is_left_alone(site: str) -> None:
     before = runs()
     load("working")

@@ -11,6 +11,7 @@ from typing import Any
 
 from . import acceptance_exact as exact
 from . import acceptance_long as long
+from . import thinking
 from .asking import Answer, Asking, Judged, Probe, Request
 
 Send = Callable[[Sequence[Request], bool], list[Answer]]
@@ -35,7 +36,7 @@ FIRST = ("health", "models")
 
 @dataclass(frozen=True)
 class Settings:
-    """probes: some of NAMES. needle_lengths in tokens. sees: whether there is anybody to look at a picture. reference:
+    """probes: some of NAMES. needle_lengths in tokens. thinking: the profile's. sees: whether there is anybody to look at a picture. reference:
     prompts with tokens, as recorded; none records or skips."""
 
     probes: tuple[str, ...]
@@ -89,7 +90,7 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
         "arithmetic": lambda: [exact.arithmetic(asking)],
         "count": lambda: [exact.count(asking)],
         "logprobs": lambda: [exact.logprobs(asking)],
-        "reasoning": lambda: [exact.reasoning(asking, settings.thinking)],
+        "reasoning": lambda: [exact.reasoning(asking, thinking.aloud(settings.thinking))],
         "tools": lambda: [exact.tools(asking)],
         "nonce": lambda: [exact.nonce(asking)],
         "streams": lambda: [exact.streams(asking, settings.streams)],

@@ -18,6 +18,7 @@ from pathlib import Path
 
 from .. import made
 from ..host import HostError, read_text, run, write_text
+from . import thinking
 from .downtime import Watch
 from .group_incident import tidy
 from .profile import Profile
@@ -31,6 +32,7 @@ NOT_STAGED = "NOT-STAGED"  # stands for the revision in a dry run of a machine t
 _BODY_LIMIT = 1 << 20
 _REQUEST_TIMEOUT = 5.0
 _CHAT_TIMEOUT = 60.0
+_ANSWER_TOKENS = 64
 _POLL = 1.0
 _LINES = 20
 _WATCH_POLL = 0.1
@@ -248,15 +250,12 @@ def watch(url: str, timeout: float) -> tuple[Watch, float]:
     return seen, time.monotonic() - began
 
 
-def chat(url: str, model_name: str) -> Reply:
-    """A chat completion whose answer is known."""
-    return ask(
-        url,
-        "/v1/chat/completions",
-        {
-            "model": model_name,
-            "messages": [{"role": "user", "content": QUESTION}],
-            "temperature": 0,
-            "max_tokens": 64,
-        },
-    )
+def chat(url: str, model_name: str, thinks: Mapping[str, object], extra: Mapping[str, object]) -> Reply:
+    """A chat completion whose answer is known. thinks: the profile's `thinking`. extra: put into the body."""
+    question = {
+        "model": model_name,
+        "messages": [{"role": "user", "content": QUESTION}],
+        "temperature": 0,
+        "max_tokens": thinking.tokens(thinks, _ANSWER_TOKENS),
+    }
+    return ask(url, "/v1/chat/completions", thinking.body(question, {thinking.KWARGS: thinking.quiet(thinks)}, extra))

@@ -70,6 +70,7 @@ class Profile:
     pins: Mapping[str, str] = field(default_factory=dict)
     log_lines: tuple[Mapping[str, str], ...] = ()
     sees: bool = False
+    thinking: Mapping[str, Any] = field(default_factory=dict)
     ready_line: str = "Application startup complete"
     ready_timeout_s: int = 900
     stop_timeout_s: int = 30
@@ -147,6 +148,11 @@ _LOG_LINE = {
     "ranks": Rule(values.one_of("all", "head"), "all or head"),
     "means": Rule(values.text, "what the line tells, one line", required=True),
 }
+_THINKING = {
+    "enable": Rule(values.flags, "a mapping of chat_template_kwargs"),
+    "disable": Rule(values.flags, "a mapping of chat_template_kwargs"),
+    "default": Rule(values.boolean, "true or false"),
+}
 _KUBERNETES = {
     "service": Rule(values.text, "name of the InferenceService", required=True),
     "model": Rule(values.text, "name of the Model", required=True),
@@ -198,6 +204,7 @@ _RULES: dict[str, Rule] = {
     "pins": Rule(values.text_mapping, "a mapping of Python distributions to versions"),
     "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means}"),
     "sees": Rule(values.boolean, "true or false"),
+    "thinking": Rule(values.mapping_of(_THINKING), "a mapping of enable, disable, default"),
     "ready_line": Rule(values.text, "text that a line of the head's log contains once it serves"),
     "ready_timeout_s": Rule(values.integer(1, 86400), "seconds, an integer from 1 to 86400"),
     "stop_timeout_s": Rule(values.integer(1, 3600), "seconds, an integer from 1 to 3600"),

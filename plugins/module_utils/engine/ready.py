@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..report.checks import Check
+from . import thinking
 from .diagnosis import LAST_LINES
 from .service import UnitState
 
@@ -68,17 +69,18 @@ def served(models: Reply | None) -> tuple[str, ...]:
         return ()
 
 
-def answer_of(chat: Reply) -> str:
-    """The text of a chat completion, or an empty text."""
+def said_in(chat: Reply) -> tuple[str, str]:
+    """The text of a chat completion, and the reasoning before it; empty where there is none."""
     try:
-        return str(json.loads(chat.body)["choices"][0]["message"]["content"])
+        message = json.loads(chat.body)["choices"][0]["message"]
     except (ValueError, KeyError, TypeError, IndexError):
-        return ""
+        return "", ""
+    return thinking.content(message), thinking.reasoning(message)
 
 
 def right(chat: Reply) -> bool:
-    """Whether it is the known answer."""
-    return chat.status == 200 and ANSWER in answer_of(chat)
+    """Whether it is the known answer. What was thought before it does not count."""
+    return chat.status == 200 and ANSWER in said_in(chat)[0]
 
 
 def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
@@ -160,14 +162,17 @@ def _health_check(node: str, unit: str, url: str, model_name: str, look: Look) -
 
 
 def _chat_check(node: str, url: str, chat: Reply) -> Check:
-    said = answer_of(chat)
+    said, thought = said_in(chat)
+    only = f", only reasoning {thought[:80]!r}" if thought and not said else ""
+    wrong = "the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes"
+    thinks = "it thinks where it was told not to: set `thinking` of the profile to what its chat template knows (docs/engine.md)"
     return Check(
         id="engine.chat",
         node=node,
         ok=right(chat),
-        found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
+        found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}{only}",
         expected=f"an answer with {ANSWER} to {QUESTION!r}",
-        cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
+        cure=thinks if only else wrong,
     )
 
 

@@ -125,6 +125,7 @@ class EngineSpec:
     readiness: Readiness
     expected: Expected
     served_model_name: str
+    thinking: Mapping[str, Any] = field(default_factory=dict)
     container: Container | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
@@ -190,6 +191,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         readiness=_readiness(profile, node),
         expected=_expected(profile, node),
         served_model_name=profile.served_model_name,
+        thinking=profile.thinking,
         container=_container(profile, model) if inside else None,
         pins=profile.pins,
     )

@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .spec import NAME as STEM
 from .spec import EngineSpec
@@ -57,10 +58,21 @@ def digest(text: str) -> str:
 
 def hash_of(record: str | None) -> str:
     """The configuration hash that a record (engine.json) carries, or an empty text."""
+    return str(_recorded(record).get("hash", ""))
+
+
+def thinking_of(record: str | None) -> Mapping[str, Any]:
+    """What a record says of how the model is told to think; empty when it says nothing."""
+    held = _recorded(record).get("thinking")
+    return held if isinstance(held, dict) else {}
+
+
+def _recorded(record: str | None) -> Mapping[str, Any]:
     try:
-        return str(json.loads(record or "{}").get("hash", ""))
-    except (ValueError, AttributeError):
-        return ""
+        held = json.loads(record or "{}")
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def hash_in_environ(environ: bytes) -> str:

@@ -15,6 +15,8 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.ring.plugins.modules import engine_acceptance
 from lab.engine.standin.api import Api
 
+THINKING = {"enable": {"thinking": True}, "disable": {"thinking": False}}
+
 
 def served(server):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -58,7 +60,7 @@ def failed(result):
 
 
 def test_a_healthy_group(ask):
-    result = ask(needle_lengths=[500, 3000], thinking={"thinking": True}, streams=8)
+    result = ask(needle_lengths=[500, 3000], thinking=THINKING, streams=8)
     assert failed(result) == set()
     names = [one["name"] for one in result["results"]]
     assert names[:9] == [
@@ -95,6 +97,32 @@ def test_each_fault_is_found_and_nothing_else(ask, tmp_path, fault, finds, found
     assert found in check["found"]
     assert check["answered"] == check["found"]
     assert check["cure"]
+
+
+def answered(result, name):
+    return next(one["answered"] for one in result["results"] if one["name"] == name)
+
+
+def test_a_model_that_thinks_by_default_is_told_not_to_and_asked_to_where_that_is_the_question(ask, tmp_path):
+    (tmp_path / "faults").write_text("thinks")
+    result = ask(thinking={**THINKING, "default": True}, needle_lengths=[500])
+    assert failed(result) == set()
+    assert "reasoning 'I look at what is asked" in answered(result, "reasoning")
+    assert failed(ask(thinking={"default": True})) == set()  # no way to keep it from that: room for both
+
+
+def test_a_model_that_thinks_unknown_to_the_profile_is_told_by_its_empty_answers(ask, tmp_path):
+    (tmp_path / "faults").write_text("thinks")
+    result = ask(probes=["arithmetic", "nonce"])
+    assert failed(result) == {"arithmetic", "nonce"}
+    assert "only reasoning 'I look at what is asked" in answered(result, "nonce")
+    assert "cut at the most tokens allowed" in answered(result, "nonce")
+
+
+def test_what_a_person_tells_the_template_is_kept_beside(ask, tmp_path):
+    (tmp_path / "faults").write_text("thinks")
+    assert failed(ask(extra={"chat_template_kwargs": {"thinking": False}})) == set()
+    assert failed(ask(extra={"chat_template_kwargs": {"other": 1}}, thinking=THINKING)) == set()
 
 
 def test_markers_in_answers_are_found(ask, tmp_path):

@@ -218,9 +218,11 @@ def test_ask(url, monkeypatch):
 
 
 def test_chat_asks_under_the_served_name(url):
-    asked = json.loads(machine.chat(url, "m").body)
+    asked = json.loads(machine.chat(url, "m", {"disable": {"thinking": False}}, {"top_k": 1}).body)
     assert asked["model"] == "m"
     assert "17*19" in asked["messages"][0]["content"]
+    assert (asked["max_tokens"], asked["top_k"], asked["chat_template_kwargs"]) == (64, 1, {"thinking": False})
+    assert json.loads(machine.chat(url, "m", {"default": True}, {}).body)["max_tokens"] == 4096
 
 
 def test_nobody_there():

@@ -53,8 +53,8 @@ def test_served(reply, names):
     assert served(reply) == names
 
 
-def chat(text):
-    return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+def chat(text, **more):
+    return Reply(200, json.dumps({"choices": [{"message": {"content": text, **more}}]}))
 
 
 @pytest.mark.parametrize(
@@ -73,6 +73,10 @@ def chat(text):
         ),
         (
             with_chat(Look(RUNNING, OK, MODELS), chat("322")),
+            {"engine.unit": True, "engine.health": True, "engine.chat": False},
+        ),
+        (
+            with_chat(Look(RUNNING, OK, MODELS), chat(None, reasoning="17*19 is 323")),
             {"engine.unit": True, "engine.health": True, "engine.chat": False},
         ),
         (
@@ -97,6 +101,21 @@ def test_health_names_what_was_asked_and_found():
     found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, DOWN, DOWN))[-1]
     assert found.found == "http://h:1: /health Connection refused, /v1/models Connection refused"
     assert found.expected == "/health status 200, /v1/models with m"
+
+
+@pytest.mark.parametrize(
+    ("answer", "found", "cure"),
+    [
+        (chat(None, reasoning="I look"), "answer '', only reasoning 'I look'", "it thinks where it was told not to"),
+        (chat("322", reasoning="I look"), "answer '322'", "the engine runs but answers wrongly"),
+        (Reply(200, '{"choices": []}'), "answer ''", "the engine runs but answers wrongly"),
+    ],
+)
+def test_a_model_that_only_thinks_is_told_from_one_that_is_wrong(answer, found, cure):
+    check = checks("spark1", "x.service", "http://h:1", "m", with_chat(Look(RUNNING, OK, MODELS), answer))[-1]
+    assert not check.ok
+    assert check.found.endswith(found)
+    assert check.cure.startswith(cure)
 
 
 LINES = [
