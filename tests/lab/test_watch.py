@@ -221,19 +221,30 @@ def test_a_deliberate_stop_disarms_it(site: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "more", "told"),
     [
-        ({"GB10_LAB_WRONG_SUMS": "1"}, ("engine.chat", "answer '17'")),
+        ({"GB10_LAB_WRONG_SUMS": "1"}, {}, ("engine.chat", "answer '17'")),
         (
             {"GB10_LAB_ENGINE_FAULTS": OTHER_FAULTS},
+            {},
             ("engine.acceptance_streams",),
         ),  # says nothing wrong when asked alone
+        (
+            {"GB10_LAB_WRONG_NOTE": "transport"},
+            {"log_lines": [{"text": "NET/IB : Using", "want": "absent", "means": "planted"}]},
+            ("engine.log error", "'NET/IB : Using' (planted)"),
+        ),
+        (
+            {"GB10_LAB_WRONG_NOTE": "line"},
+            {"ready_line": "never said", "ready_timeout_s": 12},
+            ("engine.health error", "its log lacks 'never said'"),
+        ),
     ],
 )
-def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str, env, told) -> None:
+def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str, env, more, told) -> None:
     on("spark1", f"echo mixed-streams >{OTHER_FAULTS}")
     kept = [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES]
-    wrong = {"engine_overrides": {"env": {**BLIND, **env}}, "engine_restart_allowed": True}
+    wrong = {"engine_overrides": {"env": {**BLIND, **env}, **more}, "engine_restart_allowed": True}
     code, said = play(*SHORT, "-e", json.dumps(wrong))
     assert code != 0
     assert [text for text in told if text not in said] == []

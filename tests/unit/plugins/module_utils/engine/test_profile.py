@@ -99,7 +99,7 @@ def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
             {"mounts": [{"source": "/a", "target": "/b", "ro": True}]},
             "mounts: unknown key ro; known: read_only, source",
         ),
-        ({"log_lines": ["x"]}, "log_lines is ['x'], expected a list of {text, want, ranks, means}"),
+        ({"log_lines": ["x"]}, "log_lines is ['x'], expected a list of {text, want, ranks, means, required}"),
         ({"weights_gib": -1}, "weights_gib is -1, expected GiB, a number from 0 to 1024"),
         ({"gid_variables": ["1"]}, "gid_variables is ['1'], expected a list of variable names"),
         ({"kubernetes": {"service": "x"}}, "kubernetes: model is missing: name of the Model; claim_prefix is missing"),
