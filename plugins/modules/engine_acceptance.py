@@ -85,7 +85,9 @@ options:
     type: bool
     default: false
   reference:
-    description: File on the node with the answers that V(parity) compares with. Empty for none.
+    description:
+      - File on the node with the answers that V(parity) compares with. Empty for none.
+      - One that is not there, or holds no recorded answers, is a failed check of V(parity).
     type: path
     default: ""
   record:
@@ -202,20 +204,14 @@ SPEC = {
 
 
 def referenced(path):
-    """The prompts of a reference file. Raises HostError when it is none."""
-    text = read_text(path)
-    if text is None:
-        raise HostError(
-            f"{path}: no such file. Cure: record a reference first (record: true), or leave reference empty"
-        )
+    """The prompts of a reference file, and why there are none; the other questions are asked all the same."""
     try:
-        held = json.loads(text)
-    except ValueError as error:
-        raise HostError(f"{path} is not JSON ({error}). Cure: record it again") from error
-    problem = acceptance_long.reference_problem(held)
-    if problem:
-        raise HostError(f"{path}: {problem}. Cure: record it again")
-    return tuple(held["prompts"])
+        text = read_text(path)
+        held = json.loads(text) if text is not None else None
+    except (HostError, ValueError) as error:
+        return (), f"{path}: {error}"
+    problem = "no such file on this node" if text is None else acceptance_long.reference_problem(held)
+    return ((), f"{path}: {problem}") if problem else (tuple(held["prompts"]), "")
 
 
 def settings_of(options):
@@ -224,13 +220,15 @@ def settings_of(options):
     if options["record"] and not options["reference"]:
         raise HostError("record is true and reference is empty: name the file to write")
     wanted = bool(options["reference"]) and "parity" in options["probes"] and not options["record"]
+    reference, unreadable = referenced(options["reference"]) if wanted else ((), "")
     return acceptance.Settings(
         probes=tuple(options["probes"]),
         streams=options["streams"],
         needle_lengths=tuple(options["needle_lengths"]),
         thinking=options["thinking"],
         sees=options["sees"],
-        reference=referenced(options["reference"]) if wanted else (),
+        reference=reference,
+        unreadable=unreadable,
         record=options["record"],
         near_tie=options["near_tie"],
     )

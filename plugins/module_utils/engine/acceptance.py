@@ -37,7 +37,7 @@ FIRST = ("health", "models")
 @dataclass(frozen=True)
 class Settings:
     """probes: some of NAMES. needle_lengths in tokens. thinking: the profile's. sees: whether there is anybody to look at a picture. reference:
-    prompts with tokens, as recorded; none records or skips."""
+    prompts with tokens, as recorded; none records or skips. unreadable: why there is none where one was named."""
 
     probes: tuple[str, ...]
     streams: int = 4
@@ -45,6 +45,7 @@ class Settings:
     thinking: Mapping[str, Any] = field(default_factory=dict)
     sees: bool = False
     reference: tuple[Mapping[str, Any], ...] = ()
+    unreadable: str = ""
     record: bool = False
     near_tie: float = 0.2
 
@@ -104,6 +105,8 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
 def _parity(asking: Asking, settings: Settings) -> list[Probe]:
     if settings.record:
         return [long.recording(asking)]
+    if settings.unreadable:
+        return [long.without_reference(settings.unreadable)]
     return [long.parity(asking, settings.reference, settings.near_tie)] if settings.reference else []
 
 

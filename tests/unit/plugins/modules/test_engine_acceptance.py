@@ -152,7 +152,6 @@ def test_nobody_listens(ask):
 
 def test_a_reference_is_recorded_and_compared(ask, tmp_path):
     reference = str(tmp_path / "reference.json")
-    assert "Cure: record a reference first" in ask(reference=reference)["msg"]
     assert ask(reference=reference, record=True, check_mode=True)["changed"] is True
     assert not (tmp_path / "reference.json").exists()
     result = ask(reference=reference, record=True)
@@ -167,8 +166,28 @@ def test_a_reference_is_recorded_and_compared(ask, tmp_path):
     result = ask(reference=reference)
     assert failed(result) == {"parity"}
     assert "4 of 5 identical; prompt 2 parts at token 3" in result["results"][-1]["answered"]
-    (tmp_path / "reference.json").write_text("{")
-    assert "is not JSON" in ask(reference=reference)["msg"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "no such file"),
+        ("{", "Expecting property name"),
+        ("[]", "no object with a list of prompts"),
+        ("", "Expecting value"),
+    ],
+)
+def test_a_reference_that_cannot_be_read_fails_parity_alone(ask, tmp_path, text, says):
+    reference = tmp_path / "reference.json"
+    if text is not None:
+        reference.write_text(text)
+    result = ask(reference=str(reference))
+    assert failed(result) == {"parity"}
+    assert len(result["checks"]) == 10
+    check = result["checks"][-1]
+    assert check["found"].startswith(f"{reference}: ") and says in check["found"]
+    assert "engine_acceptance_record: true" in check["cure"]
+    assert failed(ask(reference=str(tmp_path), probes=["nonce", "parity"])) == {"parity"}  # a directory
 
 
 def test_a_wrong_answer_is_no_reference(ask, tmp_path):
