@@ -49,7 +49,7 @@ options:
     type: float
     default: 120.0
   nvidia_smi:
-    description: Path of nvidia-smi. Where it is absent nothing is said of a GPU.
+    description: Path of nvidia-smi. Where it is absent nothing is said of a GPU; where it fails that is a failed check.
     type: path
     default: /usr/bin/nvidia-smi
   proc_root:

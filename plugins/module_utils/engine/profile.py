@@ -68,8 +68,9 @@ class Profile:
     activations_gib: float = 0.0
     graphs_gib: float = 0.0
     pins: Mapping[str, str] = field(default_factory=dict)
-    log_lines: tuple[Mapping[str, str], ...] = ()
+    log_lines: tuple[Mapping[str, Any], ...] = ()
     sees: bool = False
+    thinking: Mapping[str, Any] = field(default_factory=dict)
     ready_line: str = "Application startup complete"
     ready_timeout_s: int = 900
     stop_timeout_s: int = 30
@@ -146,6 +147,12 @@ _LOG_LINE = {
     "want": Rule(values.one_of("present", "absent"), "present or absent"),
     "ranks": Rule(values.one_of("all", "head"), "all or head"),
     "means": Rule(values.text, "what the line tells, one line", required=True),
+    "required": Rule(values.boolean, "true or false"),
+}
+_THINKING = {
+    "enable": Rule(values.flags, "a mapping of chat_template_kwargs"),
+    "disable": Rule(values.flags, "a mapping of chat_template_kwargs"),
+    "default": Rule(values.boolean, "true or false"),
 }
 _KUBERNETES = {
     "service": Rule(values.text, "name of the InferenceService", required=True),
@@ -196,9 +203,12 @@ _RULES: dict[str, Rule] = {
     "activations_gib": Rule(values.number(0, 1024), _GIB),
     "graphs_gib": Rule(values.number(0, 1024), _GIB),
     "pins": Rule(values.text_mapping, "a mapping of Python distributions to versions"),
-    "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means}"),
+    "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means, required}"),
     "sees": Rule(values.boolean, "true or false"),
-    "ready_line": Rule(values.text, "text that a line of the head's log contains once it serves"),
+    "thinking": Rule(values.mapping_of(_THINKING), "a mapping of enable, disable, default"),
+    "ready_line": Rule(
+        values.optional_text, "text that a line of the head's log contains once it serves, or an empty text"
+    ),
     "ready_timeout_s": Rule(values.integer(1, 86400), "seconds, an integer from 1 to 86400"),
     "stop_timeout_s": Rule(values.integer(1, 3600), "seconds, an integer from 1 to 3600"),
     "kubernetes": Rule(values.empty_or(values.mapping_of(_KUBERNETES)), "a mapping of names in the cluster"),

@@ -91,9 +91,9 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a healthy rank shows. log_lines: {text, want, means} of this rank. memory_gib: weights, activations, graphs; 0: unknown."""
+    """What a healthy rank shows. log_lines: {text, want, means}, some with required, of this rank. memory_gib: weights, activations, graphs; 0: unknown."""
 
-    log_lines: tuple[Mapping[str, str], ...]
+    log_lines: tuple[Mapping[str, Any], ...]
     memory_gib: float
 
 
@@ -125,6 +125,7 @@ class EngineSpec:
     readiness: Readiness
     expected: Expected
     served_model_name: str
+    thinking: Mapping[str, Any] = field(default_factory=dict)
     container: Container | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
@@ -190,6 +191,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         readiness=_readiness(profile, node),
         expected=_expected(profile, node),
         served_model_name=profile.served_model_name,
+        thinking=profile.thinking,
         container=_container(profile, model) if inside else None,
         pins=profile.pins,
     )
@@ -268,14 +270,18 @@ def _readiness(profile: Profile, node: Node) -> Readiness:
 
 
 def _expected(profile: Profile, node: Node) -> Expected:
-    lines = tuple(
-        {"text": line["text"], "want": line.get("want", "present"), "means": line["means"]}
+    lines: tuple[Mapping[str, Any], ...] = tuple(
+        {"text": line["text"], "want": line.get("want", "present"), "means": line["means"], **_required(line)}
         for line in profile.log_lines
         if line.get("ranks", "all") == "all" or node.rank == 0
     )
-    if node.rank == 0:
+    if node.rank == 0 and profile.ready_line:
         lines = (*lines, {"text": profile.ready_line, "want": "present", "means": "the API has started"})
     return Expected(lines, profile.weights_gib + profile.activations_gib + profile.graphs_gib)
+
+
+def _required(line: Mapping[str, Any]) -> dict[str, bool]:
+    return {"required": True} if line.get("required") else {}
 
 
 def _container(profile: Profile, model: ModelPlace) -> Container:

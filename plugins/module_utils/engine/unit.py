@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .spec import NAME as STEM
 from .spec import EngineSpec
@@ -57,10 +58,27 @@ def digest(text: str) -> str:
 
 def hash_of(record: str | None) -> str:
     """The configuration hash that a record (engine.json) carries, or an empty text."""
+    return str(_recorded(record).get("hash", ""))
+
+
+def ready_line_of(record: str | None) -> str:
+    """What a record says that the head's log has once it serves; empty for nothing."""
+    held = _recorded(record).get("readiness")
+    return str(held.get("line") or "") if isinstance(held, dict) else ""
+
+
+def thinking_of(record: str | None) -> Mapping[str, Any]:
+    """What a record says of how the model is told to think; empty when it says nothing."""
+    held = _recorded(record).get("thinking")
+    return held if isinstance(held, dict) else {}
+
+
+def _recorded(record: str | None) -> Mapping[str, Any]:
     try:
-        return str(json.loads(record or "{}").get("hash", ""))
-    except (ValueError, AttributeError):
-        return ""
+        held = json.loads(record or "{}")
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def hash_in_environ(environ: bytes) -> str:
@@ -108,6 +126,8 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
         "# A rank alone never comes back: it would meet a stale rendezvous. gb10-ring-group.service ends the group, and starts it whole.",
         "Restart=no",
         f"TimeoutStopSec={stop_timeout_s}",
+        "# NCCL says more at a start than the 10,000 lines in 30 s that journald keeps; readiness and the proofs of the settings are in them.",
+        "LogRateLimitIntervalSec=0",
         f"LimitMEMLOCK={spec.limits.memlock}",
         f"LimitNOFILE={spec.limits.nofile}",
         *([f"LimitSTACK={spec.limits.stack}"] if spec.limits.stack else []),

@@ -122,6 +122,14 @@ def test_start_order_and_what_a_healthy_rank_shows(rank, position, lines):
     assert [line["text"] for line in spec.expected.log_lines] == lines
     assert spec.expected.log_lines[0]["want"] == "present"
     assert spec.expected.memory_gib == 72
+    silent = build(replace(PROFILE, ready_line=""), replace(NODE, rank=rank), MODEL)
+    assert [line["text"] for line in silent.expected.log_lines] == [text for text in lines if len(text) == 1]
+
+
+def test_a_line_that_is_required_is_said_to_be():
+    lines = ({"text": "a", "means": "x", "required": True}, {"text": "b", "means": "y", "required": False})
+    found = build(replace(PROFILE, log_lines=lines), NODE, MODEL).expected.log_lines
+    assert [line.get("required") for line in found[:2]] == [True, None]
 
 
 def test_a_container_sees_the_checkpoint_and_the_cache_at_its_own_paths():
