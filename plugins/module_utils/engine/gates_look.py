@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads what gates.py judges: the rank's record, the log of the running process, /proc/meminfo, the head's metrics."""
+"""Reads what gates.py judges: the rank's record, its revision's config.json, the log of the running process, the head's metrics, memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..host import HostError, read_text, run
-from .gates import Seen
+from .gate_claims import Seen
 from .machine import ask
 
 # A start over RDMA with NCCL_DEBUG_SUBSYS=INIT,NET prints 22,147 lines (LLMKube, three-Spark ring); what is printed later is served requests.
@@ -30,6 +30,16 @@ def record(path: str) -> Mapping[str, Any] | None:
     if not isinstance(held, dict):
         raise HostError(f"{path} holds no record of an engine. Cure: run the engine role")
     return held
+
+
+def config(held: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The config.json of the revision that the rank was started with; None when it cannot be read, which the checkpoint's checks tell."""
+    path = (held.get("model") or {}).get("path")
+    try:
+        parsed = json.loads((path and read_text(f"{path}/config.json")) or "null")
+    except (HostError, ValueError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def look(unit: str, url: str, head: bool) -> Seen | None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
@@ -15,6 +16,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.ring.plugins.module_utils.engine import gates_look
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
 from ansible_collections.gb10.ring.plugins.modules import engine_gates
+from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
 RECORD = {
     "rank": 0,
@@ -67,7 +69,14 @@ def run(monkeypatch, tmp_path, capsys, url):
             return Completed(tuple(argv), 0, "".join(f"{line}\n" for line in chosen), "")
 
         monkeypatch.setattr(gates_look, "run", answer)
-        arguments = {"node": "spark1", "url": url, "record_path": str(path), "proc_root": str(tmp_path), **options}
+        arguments = {
+            "node": "spark1",
+            "url": url,
+            "ports": PORTS,
+            "record_path": str(path),
+            "proc_root": str(tmp_path),
+            **options,
+        }
         with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
             engine_gates.main()
         return ended.value.code, json.loads(capsys.readouterr().out)
@@ -123,3 +132,32 @@ def test_a_long_log_is_read_from_both_ends(run, monkeypatch):
     found = {check["id"]: check["ok"] for check in result["checks"]}
     assert found["engine.transport"] is True
     assert found["engine.rdma_errors"] is False
+
+
+def test_the_rank_s_rows_and_devices_are_those_of_its_plan(run, tmp_path):
+    """One device was down when the unit was written; of two Engram tables one is told, with another rank's rows."""
+    fixture = Path(__file__).parents[2] / "fixtures" / "checkpoint" / "config-exl3-tp3.json"
+    (tmp_path / "config.json").write_text(fixture.read_text())
+    record = {
+        "rank": 1,
+        "size": 3,
+        "engine": "vllm",
+        "model": {"path": str(tmp_path)},
+        "env": {"NCCL_IB_HCA": "=rocep1s0f0,rocep1s0f1,roceP2p1s0f0", "DSV41_ENGRAM_DISK": "1"},
+    }
+    disk = "Engram DISK mode: layer 1 rows [0, 128000880) read from /m/model-00047-of-00048.safetensors (off=4096)"
+    _code, result = run(record=record, lines=[disk])
+    found = {check["id"]: check["found"] for check in result["checks"] if not check["ok"]}
+    assert found["engine.devices"].endswith("without roceP2p1s0f1")
+    assert found["engine.engram_rows"].startswith("layer 1 rows [0, 128000880], this rank's are [128000880, ")
+    assert found["engine.engram_rows"].endswith("nothing is said of layer 14")
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_a_config_that_cannot_be_read_compares_no_rows(run, tmp_path, text):
+    (tmp_path / "config.json").unlink(missing_ok=True)
+    if text:
+        (tmp_path / "config.json").write_text(text)
+    record = {"size": 3, "model": {"path": str(tmp_path)}, "env": {"DSV41_ENGRAM_DISK": "1"}}
+    _code, result = run(record=record, lines=["Engram DISK mode: layer 1 rows [0, 9) read from /m/x (off=4096)"])
+    assert [(check["id"], check["ok"]) for check in result["checks"]] == [("engine.engram_rows", True)]
