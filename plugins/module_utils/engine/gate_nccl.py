@@ -16,6 +16,9 @@ OVERRIDING = "Subnet-aware routing: overriding dev"
 # Lines that void a run over RDMA: NVIDIA/nccl, net_ib; a merged device joins the rails of two neighbours of a ring.
 _BROKEN = ("NET/IB : No device found", "GID table changed", "ibv_modify_qp failed", "via NET/Socket")
 _DEVICE = re.compile(r"\[\d+\](\S+?):\d+/RoCE")
+_MERGED = re.compile(
+    r"Made virtual device.*name=\S+\+\S+"
+)  # of one device NCCL makes a "virtual" one too, with ndevs=1
 
 
 def asked_for(claims: Started) -> list[str]:
@@ -79,15 +82,19 @@ def broken(node: str, claims: Started, seen: Seen) -> list[Check]:
     """What must not be said by a rank that uses RDMA."""
     if claims.env.get("NCCL_NET") != "IB":
         return []
-    texts = [*_BROKEN, *(["Made virtual device"] if claims.env.get("NCCL_IB_MERGE_NICS") == "0" else [])]
-    bad = [line for line in seen.lines if any(text in line for text in texts)]
+    split = claims.env.get("NCCL_IB_MERGE_NICS") == "0"
+    bad = [
+        line
+        for line in seen.lines
+        if any(text in line for text in _BROKEN) or (split and "Made virtual" in line and _MERGED.search(line))
+    ]
     return [
         Check(
             "engine.rdma_errors",
             node,
             ok=not bad,
             found=shown(bad, "none") + (f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""),
-            expected=f"no line with {', '.join(texts)}",
+            expected=f"no line with {', '.join(_BROKEN)}{', or of devices that were merged' if split else ''}",
             cure="look whether addresses or GIDs of this node changed under the engine (fabric.address, fabric.gid); then restart the group",
         )
     ]

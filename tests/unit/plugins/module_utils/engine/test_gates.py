@@ -127,6 +127,8 @@ def test_transport(env, lines, ok, found):
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/Socket/0", ENV, False),
         ("Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0", ENV, True),
         ("Made virtual device [4] name=rocep1s0f0+rocep1s0f1 speed=400000 ndevs=2", ENV, False),
+        # as two DGX Sparks with NCCL 2.30 print it for each device
+        ("NET/IB : Made virtual device [1] name=roceP2p1s0f1 speed=200000 ndevs=1", ENV, True),
         ("Made virtual device [4] name=rocep1s0f0+rocep1s0f1", changed(NCCL_IB_MERGE_NICS=None), True),
     ],
 )
