@@ -28,7 +28,7 @@ options:
     type: str
     required: true
   url:
-    description: Base URL of the head's API. C(/metrics) is asked for on rank 0 only.
+    description: Base URL of the head's API. C(/metrics) and C(/version) are asked for on rank 0 only.
     type: str
     required: true
   unit:
@@ -94,13 +94,24 @@ memory:
   returned: success
   type: dict
   sample: {total: 130662400000, available: 12884901888, weights: 88583700480, kv: 9878424780}
+versions:
+  description: Versions of C(engine) and C(nccl) that the rank runs, empty where nothing tells.
+  returned: success
+  type: dict
+  sample: {engine: 0.32.0, nccl: 2.30.7}
 """
 
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import gate_claims, gate_memory, gates, gates_look
+from ansible_collections.gb10.ring.plugins.module_utils.engine import (
+    gate_claims,
+    gate_memory,
+    gate_versions,
+    gates,
+    gates_look,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
@@ -112,9 +123,12 @@ def act(options):
     claims = gate_claims.started(record or {}, options["ports"], config)
     seen = gates_look.look(options["unit"], options["url"], claims.rank == 0) if record else None
     found = gates.checks(options["node"], claims, seen) if seen else []
-    lines = seen.lines if seen else ()
-    memory = gate_memory.memory(gates_look.meminfo(Path(options["proc_root"])), lines, claims.engine)
-    return {"checks": [check.to_dict() for check in found], "memory": memory}
+    seen = seen or gate_claims.Seen()
+    return {
+        "checks": [check.to_dict() for check in found],
+        "memory": gate_memory.memory(gates_look.meminfo(Path(options["proc_root"])), seen.lines, claims.engine),
+        "versions": gate_versions.versions(seen.lines, seen.version),
+    }
 
 
 def main():

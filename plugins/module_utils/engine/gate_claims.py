@@ -62,10 +62,14 @@ class Started:
 
 @dataclass(frozen=True)
 class Seen:
-    """lines: of the running process, the oldest first. metrics: text of the head's /metrics; None: not asked, empty: no answer."""
+    """lines: of the running process, the oldest first. metrics: text of the head's /metrics; None: not asked, empty: no answer.
+
+    version: text of the head's /version.
+    """
 
     lines: tuple[str, ...] = ()
     metrics: str | None = None
+    version: str = ""
 
     def having(self, text: str) -> list[str]:
         return [line for line in self.lines if text in line]

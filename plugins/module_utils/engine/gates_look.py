@@ -51,11 +51,12 @@ def look(unit: str, url: str, head: bool) -> Seen | None:
     invocation = shown.get("InvocationID")
     if shown.get("ActiveState") != "active" or not invocation:
         return None
-    metrics = None
-    if head:
-        reply = ask(url, "/metrics")
-        metrics = reply.body if reply.status == 200 else ""
-    return Seen(lines(invocation), metrics)
+    if not head:
+        return Seen(lines(invocation))
+    metrics, version = (
+        reply.body if reply.status == 200 else "" for reply in (ask(url, path) for path in ("/metrics", "/version"))
+    )
+    return Seen(lines(invocation), metrics, version)
 
 
 def lines(invocation: str) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import gates_look
+from ansible_collections.gb10.ring.plugins.module_utils.engine.gate_versions import versions
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
 from ansible_collections.gb10.ring.plugins.modules import engine_gates
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
@@ -29,8 +30,10 @@ INVOCATION = "0123456789abcdef0123456789abcdef"
 
 class Metrics(BaseHTTPRequestHandler):
     def do_GET(self):
-        body = b"vllm:spec_decode_num_draft_tokens_total 100\nvllm:spec_decode_num_accepted_tokens_total 70\n"
-        self.send_response(200 if self.path == "/metrics" else 404)
+        metrics = b"vllm:spec_decode_num_draft_tokens_total 100\nvllm:spec_decode_num_accepted_tokens_total 70\n"
+        pages = {"/metrics": metrics, "/version": b'{"version": "0.32.0"}'}
+        body = pages.get(self.path, b"")
+        self.send_response(200 if body else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -86,7 +89,12 @@ def run(monkeypatch, tmp_path, capsys, url):
 
 
 def test_a_running_rank(run):
-    code, result = run(lines=["NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]", "Model loading took 2 GiB memory"])
+    said = [
+        "NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]",
+        "NCCL version 2.30.7+cuda13.0",
+        "Model loading took 2 GiB memory",
+    ]
+    code, result = run(lines=said)
     assert code == 0
     assert result["changed"] is False
     assert [(check["id"], check["ok"]) for check in result["checks"]] == [
@@ -95,7 +103,24 @@ def test_a_running_rank(run):
         ("engine.speculation", True),
     ]
     assert result["memory"] == {"total": 1 << 20, "available": 1 << 19, "weights": 2 << 30, "kv": None}
+    assert result["versions"] == {"engine": "0.32.0", "nccl": "2.30.7"}
     assert run.asked[-1][-1] == f"_SYSTEMD_INVOCATION_ID={INVOCATION}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer", "expected"),
+    [
+        ([], "", ("", "")),
+        ([], '{"version": "0.32.0"}', ("0.32.0", "")),
+        ([], "[]", ("", "")),
+        ([], "<html>", ("", "")),
+        (["INFO [core.py:96] Initializing a V1 LLM engine (v0.32.0) with config: model='/m'"], "", ("0.32.0", "")),
+        (["INFO vLLM API server version 0.32.1", "INFO vLLM is using nccl==2.30.7"], "", ("0.32.1", "2.30.7")),
+        (["spark2:71:71 [0] NCCL INFO NCCL version 2.28.9+cuda13.0"], "", ("", "2.28.9")),
+    ],
+)
+def test_versions(lines, answer, expected):
+    assert versions(lines, answer) == dict(zip(("engine", "nccl"), expected, strict=True))
 
 
 def test_a_worker_does_not_ask_for_metrics(run):
