@@ -56,8 +56,13 @@ class Started:
 
     def tells(self, subsystem: str) -> bool:
         """Whether NCCL prints what it does in this subsystem."""
-        listed = self.env.get("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV").upper().split(",")
-        return self.env.get("NCCL_DEBUG", "").upper() in ("INFO", "TRACE") and bool({subsystem, "ALL"} & set(listed))
+        return nccl_tells(self.env, subsystem)
+
+
+def nccl_tells(env: Mapping[str, str], subsystem: str) -> bool:
+    """Whether NCCL with this environment prints what it does in the subsystem."""
+    listed = env.get("NCCL_DEBUG_SUBSYS", "INIT,BOOTSTRAP,ENV").upper().split(",")
+    return env.get("NCCL_DEBUG", "").upper() in ("INFO", "TRACE") and bool({subsystem, "ALL"} & set(listed))
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from ..report.checks import Check
-from .gate_claims import RESTART, Seen, Started, shown, untold
+from .gate_claims import RESTART, Seen, Started, nccl_tells, shown, untold
 
 USING_IB = "NET/IB : Using"
 USING_SOCKET = "NET/Socket : Using"
@@ -19,6 +20,12 @@ _DEVICE = re.compile(r"\[\d+\](\S+?):\d+/RoCE")
 _MERGED = re.compile(
     r"Made virtual device.*name=\S+\+\S+"
 )  # of one device NCCL makes a "virtual" one too, with ndevs=1
+
+
+def can_come(text: str, env: Mapping[str, str]) -> bool:
+    """Whether a line that a healthy rank has can be there at all: NCCL's are printed only when it is told to."""
+    subsystem = {USING_IB: "INIT", OVERRIDING: "NET"}.get(text)
+    return subsystem is None or nccl_tells(env, subsystem)
 
 
 def asked_for(claims: Started) -> list[str]:
