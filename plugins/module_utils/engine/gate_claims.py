@@ -101,7 +101,7 @@ def started(
 
 
 def _tables(config: Mapping[str, Any] | None, size: int, rank: int, engine: str) -> Tables:
-    """None where the configuration has no Engram tables, or not of this form: checkpoint.engram tells of that."""
+    """Empty where the configuration has no Engram tables, or not of this form: checkpoint.engram tells of that."""
     try:
         held = engram.ranges(config or {}, size, engine)
     except engram.EngramError:
