@@ -13,6 +13,7 @@ from typing import Any
 
 from ..checkpoint import engram
 from .environment import Meeting, Node, SpecError, environment, fields, filled, filled_value, meeting, rdma_devices
+from .gate_nccl import can_come
 from .invariants import model_problems, shape_problems
 from .options import words
 from .profile import Profile
@@ -163,6 +164,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
     devices = rdma_devices(node)
     known = fields(node, where, _model_fields(profile, node, model, root, cache), list(devices))
     argv = _vllm(profile, node, where, known) if profile.engine == "vllm" else _sglang(profile, node, where, known)
+    env = environment(profile, node, cache, known)
     return EngineSpec(
         profile=profile.name,
         engine=profile.engine,
@@ -173,7 +175,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         url=api_url(profile, node),
         argv=(profile.executable, *profile.command, *argv, *(filled(word, known) for word in profile.args)),
         options=filled_value(profile.options, known),
-        env=environment(profile, node, cache, known),
+        env=env,
         gid_devices=devices,
         gid_variables=profile.gid_variables,
         ports={"api": profile.port, "rendezvous": profile.rendezvous_port},
@@ -189,7 +191,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         cache_directory=profile.cache_directory,
         limits=_limits(profile),
         readiness=_readiness(profile, node),
-        expected=_expected(profile, node),
+        expected=_expected(profile, node, env),
         served_model_name=profile.served_model_name,
         thinking=profile.thinking,
         container=_container(profile, model) if inside else None,
@@ -269,11 +271,13 @@ def _readiness(profile: Profile, node: Node) -> Readiness:
     return Readiness("/health", "/v1/models", profile.ready_line, profile.ready_timeout_s, node.size - 1 - node.rank)
 
 
-def _expected(profile: Profile, node: Node) -> Expected:
+def _expected(profile: Profile, node: Node, env: Mapping[str, str]) -> Expected:
+    """Lines that this environment switches off are not waited for."""
     lines: tuple[Mapping[str, Any], ...] = tuple(
         {"text": line["text"], "want": line.get("want", "present"), "means": line["means"], **_required(line)}
         for line in profile.log_lines
-        if line.get("ranks", "all") == "all" or node.rank == 0
+        if (line.get("ranks", "all") == "all" or node.rank == 0)
+        and (line.get("want") == "absent" or can_come(line["text"], env))
     )
     if node.rank == 0 and profile.ready_line:
         lines = (*lines, {"text": profile.ready_line, "want": "present", "means": "the API has started"})

@@ -132,6 +132,28 @@ def test_a_line_that_is_required_is_said_to_be():
     assert [line.get("required") for line in found[:2]] == [True, None]
 
 
+@pytest.mark.parametrize(
+    ("debug", "present"),
+    [
+        ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}, 2),
+        ({"NCCL_DEBUG": "INFO"}, 1),
+        ({"NCCL_DEBUG": "WARN"}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_line_of_nccl_is_waited_for_only_where_nccl_is_told_to_print_it(debug, present):
+    """One that must not be there is always looked for."""
+    texts = [
+        ("NET/IB : Using", "present"),
+        ("Subnet-aware routing: overriding dev", "present"),
+        ("NET/Socket : Using", "absent"),
+    ]
+    lines = tuple({"text": text, "want": want, "means": "x"} for text, want in texts)
+    spec = build(replace(PROFILE, log_lines=lines, env={**PROFILE.env, **debug}), replace(NODE, rank=1), MODEL)
+    kept = [*(text for text, _want in texts[:2][:present]), "NET/Socket : Using"]
+    assert [line["text"] for line in spec.expected.log_lines] == kept
+
+
 def test_a_container_sees_the_checkpoint_and_the_cache_at_its_own_paths():
     _profile, specs = GROUPS["vllm-tp3-ring-docker"].specs()
     spec = specs[1]
