@@ -130,6 +130,30 @@ def test_three_nodes_sum_over_gloo(tmp_path):
     assert [on(node, "pgrep -fc -- '--memory-[s]hare' || true") for node in NODES] == ["0", "0", "0"]
 
 
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        # spark2 puts in what is another rank's: no item of the sum is right
+        ("s/self.pattern(items, self.rank, 1)/self.pattern(items, self.rank + 1, 1)/", {"1": 262144, "8": 2097152}),
+        # one item of spark2's sum is damaged after it has arrived
+        ("s/^        self.dist.all_reduce(buffer)/&; buffer[items \\/\\/ 2] += 1/", {"1": 1, "8": 1}),
+    ],
+    ids=["a rank's pattern", "one item"],
+)
+def test_a_wrong_sum_is_found(tmp_path, changed, wrong):
+    """The program is given to a command on its standard input, so the command of spark2 can be one that damages it."""
+    command = [
+        *("sh", "-c", f'if [ "$(hostname)" = spark2 ]; then sed "{changed}"; else cat; fi | "$@"', "allreduce"),
+        *ALLREDUCE["fabric_allreduce_command"],
+    ]
+    report = verify(tmp_path, **{**ALLREDUCE, "fabric_allreduce_command": command})
+    assert failed(report) == {(node, "fabric.allreduce_sum") for node in NODES}, report["checks"]
+    for check in (check for check in report["checks"] if check["id"] == "fabric.allreduce_sum"):
+        # compared before the load and after it
+        assert check["found"] == ", ".join(f"{2 * count} wrong of {size} MiB" for size, count in wrong.items())
+        assert check["cure"].startswith("do not serve a model over this group")
+
+
 def test_a_node_without_torch_is_named(tmp_path):
     command = [
         "sh",
