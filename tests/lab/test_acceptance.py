@@ -20,7 +20,9 @@ from site_run import NODES, on, play
 FAULTS = "/run/gb10-lab/engine-faults"
 REFERENCE = "/var/lib/gb10-ring/acceptance.json"
 LIBRARIES = "/opt/gb10-lab/torch/usr/lib"
-ENGINE = {"verify_roles": ["engine"], "engine_acceptance": True, "engine_acceptance_needles": [500, 8000]}
+# With a vision tower, which the lab's profile leaves out as the published ring does.
+SEEING = {"engine_overrides": {"sees": True, "options": {"language-model-only": None}}}
+ENGINE = {**SEEING, "verify_roles": ["engine"], "engine_acceptance": True, "engine_acceptance_needles": [500, 8000]}
 ALLREDUCE = {
     "verify_roles": ["fabric"],
     "fabric_verify_cabling": False,
@@ -58,7 +60,7 @@ def failed(report: dict[str, Any]) -> set[tuple[str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def site() -> None:
-    code, output = play()
+    code, output = play("-e", json.dumps(SEEING))
     assert code == 0, output
 
 
@@ -70,13 +72,19 @@ def test_a_healthy_group_answers_everything(tmp_path):
     asked = {check["id"]: check for check in report["checks"] if check["id"].startswith("engine.acceptance_")}
     names = {name.removeprefix("engine.acceptance_") for name in asked}
     assert names >= {"health", "models", "arithmetic", "count", "logprobs", "reasoning", "tools", "nonce", "streams"}
-    assert names >= {"needle_500", "needle_8000", "parity"}
+    assert names >= {"needle_500", "needle_8000", "image", "parity"}
     assert all(check["node"] == "spark1" and check["asked"] and check["answered"] for check in asked.values())
     assert asked["engine.acceptance_parity"]["answered"] == "5 of 5 identical"
 
 
 @pytest.mark.parametrize(
-    ("fault", "finds"), [("nan-logprobs", "logprobs"), ("mixed-streams", "streams"), ("wrong-sums", "arithmetic")]
+    ("fault", "finds"),
+    [
+        ("nan-logprobs", "logprobs"),
+        ("mixed-streams", "streams"),
+        ("wrong-sums", "arithmetic"),
+        ("colour-blind", "image"),
+    ],
 )
 def test_a_fault_of_the_engine_is_found_and_nothing_else(tmp_path, fault, finds):
     on("spark1", f"mkdir -p /run/gb10-lab; echo {fault} >{FAULTS}")

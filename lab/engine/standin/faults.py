@@ -16,6 +16,7 @@ WORDS = (
     "mixed-streams",  # a stream shows a piece of the one before it
     "forgets",  # finds nothing in a long prompt
     "leaks-markers",  # the reasoning is in the answer
+    "colour-blind",  # takes red for green in a picture, and green for red
 )
 
 

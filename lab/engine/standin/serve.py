@@ -120,7 +120,14 @@ def _serve_api(chosen: argparse.Namespace, opened: model.Model) -> None:
     names = chosen.served_model_name or [chosen.model_tag]
     longest = chosen.max_model_len or int(opened.text.get("max_position_embeddings", 0))
     try:
-        api = Api((chosen.host, chosen.port), names, str(opened.directory), longest, chosen.speculative_config)
+        api = Api(
+            (chosen.host, chosen.port),
+            names,
+            str(opened.directory),
+            longest,
+            chosen.speculative_config,
+            images=options.images(chosen),
+        )
     except OSError as error:
         raise EngineError(f"cannot serve at {chosen.host}:{chosen.port}: {error.strerror or error}") from error
     threading.Thread(target=api.serve_forever, kwargs={"poll_interval": 0.1}, daemon=True).start()

@@ -27,9 +27,15 @@ def nothing(*_arguments):
 
 
 @pytest.fixture
-def url(tmp_path, monkeypatch):
+def images():
+    """How many pictures a prompt may hold."""
+    return 999
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch, images):
     monkeypatch.setenv("GB10_LAB_ENGINE_FAULTS", str(tmp_path / "faults"))
-    server = Api(("127.0.0.1", 0), ["m"], "/model", 131072)
+    server = Api(("127.0.0.1", 0), ["m"], "/model", 131072, images=images)
     server.RequestHandlerClass = type("Quiet", (server.RequestHandlerClass,), {"log_message": nothing})
     yield served(server)
     server.shutdown()
@@ -95,6 +101,33 @@ def test_each_fault_is_found_and_nothing_else(ask, tmp_path, fault, finds, found
     assert found in check["found"]
     assert check["answered"] == check["found"]
     assert check["cure"]
+
+
+@pytest.mark.parametrize("run", range(3))  # each shows another order
+def test_a_picture_is_seen(ask, run):
+    result = ask(sees=True, probes=["health", "models", "image"])
+    assert failed(result) == set()
+    image = result["results"][-1]
+    assert image["name"] == "image"
+    assert image["answered"] == repr(image["expected"])
+
+
+def test_colours_that_are_taken_for_others_are_found(ask, tmp_path):
+    (tmp_path / "faults").write_text("colour-blind")
+    result = ask(sees=True, needle_lengths=[500])
+    assert failed(result) == {"image"}
+    image = next(one for one in result["results"] if one["name"] == "image")
+    mixed = {"red": "green", "green": "red", "blue": "blue"}
+    assert image["answered"] == repr(", ".join(mixed[colour] for colour in image["expected"].split(", ")))
+
+
+@pytest.mark.parametrize("images", [0])
+def test_an_engine_that_was_started_without_a_vision_tower_is_found(ask, images):
+    result = ask(sees=True)
+    assert failed(result) == {"image"}
+    check = next(check for check in result["checks"] if not check["ok"])
+    assert check["found"] == "status 400: At most 0 image(s) may be provided in one prompt."
+    assert "--language-model-only" in check["cure"]
 
 
 def test_markers_in_answers_are_found(ask, tmp_path):
