@@ -165,13 +165,14 @@ def test_a_reference_is_recorded_and_compared(ask, tmp_path):
     assert ask(reference=reference, record=True)["changed"] is False
     result = ask(reference=reference)
     assert failed(result) == set()
-    assert result["results"][-1]["answered"] == "5 of 5 identical"
+    assert result["results"][-1]["answered"].startswith("5 of 5 identical, ")
     held = json.loads((tmp_path / "reference.json").read_text())
     held["prompts"][1]["tokens"][2]["token"] = "another"
     (tmp_path / "reference.json").write_text(json.dumps(held))
     result = ask(reference=reference)
     assert failed(result) == {"parity"}
-    assert "4 of 5 identical; prompt 2 parts at token 3" in result["results"][-1]["answered"]
+    assert result["results"][-1]["answered"].startswith("4 of 5 identical, ")
+    assert "; prompt 2 parts at token 3 (gap 2.000 between 'another' and" in result["results"][-1]["answered"]
     (tmp_path / "reference.json").write_text("{")
     assert "is not JSON" in ask(reference=reference)["msg"]
 
