@@ -197,6 +197,9 @@ def test_a_fault_is_reported_with_node_and_cure(with_faults, name, fault):
     assert named, own
     assert fault.cure in named[0]["cure"]
     assert f"{fault.node}: {fault.id}" in output
+    elsewhere = [check["found"] for check in failed(report) if check["id"] == fault.id and check["node"] != fault.node]
+    assert [found for found in elsewhere if fault.found in found] == []
+    assert [found for found in elsewhere if fault.others not in found] == []
 
 
 @pytest.mark.parametrize("name", ROUNDS)

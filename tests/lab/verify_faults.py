@@ -35,7 +35,8 @@ FOREIGN = "/etc/sysctl.d/99-zz-other.conf"
 class Fault:
     """make, undo: shell commands on the node, or with `ctl ` in front, words for lab/ctl. id: the check that names it.
 
-    found: part of what it found; cure: part of its cure. beside: what else has to fail from it.
+    found: part of what it found, on this node alone; cure: part of its cure. beside: what else has to fail from it. others: what
+    checks of this id among those have to have found.
     """
 
     name: str
@@ -46,6 +47,7 @@ class Fault:
     found: str
     cure: str
     beside: tuple[Failed, ...] = ()
+    others: str = ""
 
     @property
     def failed(self) -> set[Failed]:
@@ -193,9 +195,10 @@ ROUNDS = {
                 *("unit stopped", "spark3", "engine.unit"),
                 make=f"systemctl stop {UNIT}; sleep 4",
                 undo=AGAIN,
-                found="inactive (dead)",
+                found="inactive (dead); stopped by systemctl: systemd was asked to stop it",
                 cure="run the engine role",
                 beside=(*DOWN, ("spark1", "engine.health")),
+                others="inactive (dead); ended with its group: spark3 was stopped by systemctl",
             ),
         ),
         tags="engine",
@@ -209,6 +212,7 @@ ROUNDS = {
                 found="failed (failed), signal",
                 cure="journalctl -u gb10-ring-engine",
                 beside=(*DOWN, ("spark1", "engine.health"), ("spark1", "engine.watchdog")),
+                others="ended with its group: spark2: its engine ended by itself: signal",
             ),
         ),
         tags="engine",
