@@ -44,8 +44,15 @@ def command(profile: Mapping[str, Any]) -> list[str]:
         *(word for device in profile["devices"] for word in ("--device", device)),
         *("--entrypoint", "sh", profile["image_id"] or profile["image"]),
         # A shell stays the container's first process: there the kernel's alarm, with which the program ends itself, does nothing.
-        *("-c", f'{shlex.quote(_python(profile))} "$@"; exit $?', "allreduce"),
+        *("-c", _started(_python(profile)), "allreduce"),
     ]
+
+
+def _started(python: str) -> str:
+    """What the shell runs. A program of an image may lie apart from its interpreter."""
+    if python == PYTHON:
+        return f'{PYTHON} "$@"; exit $?'
+    return f'python={shlex.quote(python)}; test -x "$python" || python={PYTHON}; "$python" "$@"; exit $?'
 
 
 def _gpus(renderer: str, gpus: str) -> tuple[str, str]:

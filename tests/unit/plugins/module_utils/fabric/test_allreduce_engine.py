@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,12 +54,36 @@ def test_podman():
             {"image_id": "", "image": f"r.example/vllm@{DIGEST}"},
             [f"r.example/vllm@{DIGEST}", "-c", 'python3 "$@"; exit $?', "allreduce"],
         ),
-        ({"executable": "/opt/venv/bin/vllm"}, [DIGEST, "-c", '/opt/venv/bin/python3 "$@"; exit $?', "allreduce"]),
-        ({"executable": "/opt/a b/vllm"}, [DIGEST, "-c", "'/opt/a b/python3' \"$@\"; exit $?", "allreduce"]),
+        (
+            {"executable": "/opt/a b/vllm"},
+            [
+                *(DIGEST, "-c"),
+                'python=\'/opt/a b/python3\'; test -x "$python" || python=python3; "$python" "$@"; exit $?',
+                "allreduce",
+            ],
+        ),
     ],
 )
 def test_the_image_and_its_python(changed, end):
     assert allreduce_engine.command(profile(**changed))[-4:] == end
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_what_the_containers_shell_runs(tmp_path, monkeypatch, beside):
+    """The interpreter beside the program, or the one on PATH; standard input, arguments and the exit status go through."""
+    for folder in ("path", "engine's"):
+        (tmp_path / folder).mkdir()
+        program = tmp_path / folder / "python3"
+        program.write_text(f'#!/bin/sh\necho "{folder}: $2 $(cat)"; exit 3\n')
+        program.chmod(0o755)
+    if not beside:
+        (tmp_path / "engine's/python3").unlink()
+    monkeypatch.setenv("PATH", f"{tmp_path}/path:{os.environ['PATH']}")
+    words = allreduce_engine.command(profile(executable=f"{tmp_path}/engine's/vllm"))
+    argv = ["sh", *words[words.index(DIGEST) + 1 :], "-", "two words"]
+    done = subprocess.run(argv, input="program", capture_output=True, text=True, timeout=20, check=False)
+    where = "engine's" if beside else "path"
+    assert (done.returncode, done.stdout) == (3, f"{where}: two words program\n")
 
 
 def test_without_gpus_none_is_asked_for():
