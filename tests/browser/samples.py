@@ -53,6 +53,8 @@ def faulty() -> Report:
         "warning",
     )
     hostvars["spark3"]["preflight_checks"]["checks"].append(odd.to_dict())
+    for name in RESULTS["engine"]:
+        hostvars["spark3"].pop(name, None)
     hostvars["spark3"]["verify_failed"] = {
         "engine": {"msg": "cannot read /etc/gb10-ring/engine.json: Permission denied"}
     }
