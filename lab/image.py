@@ -15,6 +15,7 @@ from .instance import CHECKOUT
 PATHS = ("bin", "lib", "lib64", "etc/passwd", "etc/group", "etc/nsswitch.conf", "usr/bin/env", "usr/lib64")
 GLOBS = (
     "usr/bin/python3*",
+    *("usr/bin/sh", "usr/bin/dash"),  # every image that serves has a shell
     "usr/lib/python3.*",
     *(
         f"usr/lib/*-linux-gnu/{stem}.so*"

@@ -96,8 +96,10 @@ options:
     default: false
   near_tie:
     description:
-      - Where the reference's two best tokens were this close in natural logarithms or closer, either may win after a change of kernels.
-      - From such a place on an answer is not compared. Any other difference is a failure.
+      - Where the reference's two best tokens were this close in natural logarithms or closer, the second may come in place of the first
+        after a change of kernels.
+      - From such a place on an answer is not compared. Any other difference is a failure, and so are answers of which less than a tenth
+        of the reference's tokens could be compared.
     type: float
     default: 0.2
   extra:

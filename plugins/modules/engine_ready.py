@@ -78,6 +78,10 @@ options:
     description: Where C(/etc) is. Other than V(/etc) it is meant for tests.
     type: path
     default: /etc
+  run_root:
+    description: Directory that stands for C(/run), where the node's supervisor (M(gb10.ring.engine_group)) says why a rank ended.
+    type: path
+    default: /run
 attributes:
   action:
     description: Has an action plugin on the controller, through which the ranks of one task hear of each other's failure.
@@ -153,8 +157,14 @@ state:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
-from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import checks, log_check, outcome, with_chat
+from ansible_collections.gb10.ring.plugins.module_utils.engine import life, machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import (
+    checks,
+    log_check,
+    outcome,
+    with_chat,
+    with_ending,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of, ready_line_of, thinking_of
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
 
@@ -173,6 +183,7 @@ def main() -> None:
             "ready_line": {"type": "bool", "default": False},
             "log_lines": {"type": "list", "elements": "dict", "default": []},
             "etc_root": {"type": "path", "default": "/etc"},
+            "run_root": {"type": "path", "default": "/run"},
         },
         supports_check_mode=True,
     )
@@ -184,6 +195,7 @@ def main() -> None:
         wanted = hash_of(record)
         line = ready_line_of(record) if options["ready_line"] else ""
         seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted, line), options["timeout_s"], unit)
+        seen = with_ending(seen, life.own_rank(options["run_root"]))
         if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
             answer = machine.chat(url, name, thinking_of(record), options["extra"])
             seen = machine.explained(with_chat(seen, answer), unit)

@@ -56,10 +56,23 @@ options:
     type: str
     required: true
   command:
-    description: Words of the command that runs a Python with torch and passes its standard input on.
+    description:
+      - Words of the command that runs a Python with torch and passes its standard input on.
+      - >-
+        Empty: made from O(engine). With its renderer C(docker) or C(podman) a container of the serving image with the profile's devices,
+        GPUs and capabilities, the host's network, and no limit of locked memory, which is never pulled; with C(venv) the C(python3)
+        beside the engine's program. Without O(engine) C(python3).
     type: list
     elements: str
-    default: [python3]
+    default: []
+  engine:
+    description:
+      - Complete engine profile, as P(gb10.ring.engine_profile#lookup) returns it. Empty where no engine is planned.
+      - >-
+        Beside O(command) it gives NCCL's variables (C(NCCL_*), C(TORCH_NCCL_*)), over the fabric's as in the engine itself. The
+        interface of the sockets stays O(management_interface), and the log is at the level that the checks need.
+    type: dict
+    default: {}
   backend:
     description: V(nccl) on GPUs, V(gloo) on CPUs, where only the sum is judged to mean something.
     type: str
@@ -130,9 +143,7 @@ EXAMPLES = r"""
     management_interface: "{{ management_interface }}"
     head_address: "{{ ring_head_address }}"
     program: "{{ lookup('ansible.builtin.file', 'ring_allreduce.py') }}"
-    command:
-      [docker, run, --rm, -i, --network, host, --ipc, host, --gpus, all, --device, /dev/infiniband, --ulimit, "memlock=-1:-1",
-       --entrypoint, python3, "registry.example/vllm@sha256:0123"]
+    engine: "{{ lookup('gb10.ring.engine_profile', 'vllm-tp3-ring-exl3', size=ring_size) }}"
   register: fabric_allreduce_checks
 """
 
@@ -166,7 +177,7 @@ log:
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.fabric import allreduce, nccl, nccl_log
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import allreduce, allreduce_engine, nccl, nccl_log
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, run
 
@@ -180,7 +191,8 @@ SPEC = {
     "head_address": {"type": "str", "required": True},
     "rendezvous_port": {"type": "int", "default": 29555},
     "program": {"type": "str", "required": True},
-    "command": {"type": "list", "elements": "str", "default": ["python3"]},
+    "command": {"type": "list", "elements": "str", "default": []},
+    "engine": {"type": "dict", "default": {}},
     "backend": {"type": "str", "choices": ["nccl", "gloo"], "default": "nccl"},
     "sizes": {"type": "list", "elements": "int", "default": [1048576, 16777216, 268435456]},
     "iterations": {"type": "int", "default": 20},
@@ -209,12 +221,26 @@ def settings_of(options):
 def executed(options, settings, env):
     """What the program told, and all that it and its libraries wrote."""
     place = allreduce.Place(options["rank"], options["size"], options["head_address"], options["rendezvous_port"])
-    argv = allreduce.argv(options["command"], settings, place, env)
     try:
+        command = options["command"] or allreduce_engine.command(options["engine"])
+        argv = allreduce.argv(command, settings, place, env)
         done = run(argv, timeout=settings.timeout + allreduce.MARGIN, check=False, stdin=options["program"])
-    except HostError as error:
+    except (HostError, allreduce_engine.NoCommandError) as error:
         return {"error": str(error)[:300]}, ""
     return allreduce.parse(done.stdout, done.stderr, done.rc), f"{done.stdout}\n{done.stderr}"
+
+
+def engine_settings(options, fabric):
+    """NCCL's variables of the engine's profile on this node; the ranks meet over the management network."""
+    fields = {
+        "rank": str(options["rank"]),
+        "size": str(options["size"]),
+        "management_interface": options["management_interface"],
+        "rendezvous_interface": options["management_interface"],
+        "head_address": options["head_address"],
+        "rdma_devices": fabric["NCCL_IB_HCA"].removeprefix("="),
+    }
+    return allreduce_engine.settings(options["engine"], fields)
 
 
 def act(options):
@@ -227,7 +253,7 @@ def act(options):
         (options["functions"] or None) if options["backend"] == "nccl" else None,
     )
     extra = {name: str(value) for name, value in options["environment"].items()}
-    env = allreduce.environment(fabric, options["backend"], extra)
+    env = allreduce.environment(fabric, options["backend"], extra, engine_settings(options, fabric))
     told, log = executed(options, settings, env)
     found = allreduce.checks(options["node"], options["shape"], options["size"], told, settings)
     if options["backend"] == "nccl" and log:

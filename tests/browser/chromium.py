@@ -114,9 +114,9 @@ class Browser:
             raise RuntimeError(f"{expression}: {done['exceptionDetails']}")
         return done["result"].get("value")
 
-    def picture(self, path: Path, height: int | None = None) -> None:
-        """The page as PNG, whole or its upper part."""
+    def picture(self, path: Path) -> None:
+        """The whole page as PNG."""
         whole = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        clip = {"x": 0, "y": 0, "width": whole["width"], "height": height or whole["height"], "scale": 1}
+        clip = {"x": 0, "y": 0, "width": whole["width"], "height": whole["height"], "scale": 1}
         shot = self.call("Page.captureScreenshot", format="png", clip=clip, captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(shot["data"]))

@@ -20,7 +20,9 @@ from site_run import NODES, on, play
 FAULTS = "/run/gb10-lab/engine-faults"
 REFERENCE = "/var/lib/gb10-ring/acceptance.json"
 LIBRARIES = "/opt/gb10-lab/torch/usr/lib"
-ENGINE = {"verify_roles": ["engine"], "engine_acceptance": True, "engine_acceptance_needles": [500, 8000]}
+# With a vision tower, which the lab's profile leaves out as the published ring does.
+SEEING = {"engine_overrides": {"sees": True, "options": {"language-model-only": None}}}
+ENGINE = {**SEEING, "verify_roles": ["engine"], "engine_acceptance": True, "engine_acceptance_needles": [500, 8000]}
 ALLREDUCE = {
     "verify_roles": ["fabric"],
     "fabric_verify_cabling": False,
@@ -58,7 +60,7 @@ def failed(report: dict[str, Any]) -> set[tuple[str, str]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def site() -> None:
-    code, output = play()
+    code, output = play("-e", json.dumps(SEEING))
     assert code == 0, output
 
 
@@ -70,9 +72,9 @@ def test_a_healthy_group_answers_everything(tmp_path):
     asked = {check["id"]: check for check in report["checks"] if check["id"].startswith("engine.acceptance_")}
     names = {name.removeprefix("engine.acceptance_") for name in asked}
     assert names >= {"health", "models", "arithmetic", "count", "logprobs", "reasoning", "tools", "nonce", "streams"}
-    assert names >= {"needle_500", "needle_8000", "parity"}
+    assert names >= {"needle_500", "needle_8000", "image", "parity"}
     assert all(check["node"] == "spark1" and check["asked"] and check["answered"] for check in asked.values())
-    assert asked["engine.acceptance_parity"]["answered"] == "5 of 5 identical"
+    assert asked["engine.acceptance_parity"]["answered"].startswith("5 of 5 identical, ")
 
 
 def test_a_model_that_thinks_by_default_answers_everything_too(tmp_path):
@@ -90,7 +92,13 @@ def test_a_model_that_thinks_by_default_answers_everything_too(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("fault", "finds"), [("nan-logprobs", "logprobs"), ("mixed-streams", "streams"), ("wrong-sums", "arithmetic")]
+    ("fault", "finds"),
+    [
+        ("nan-logprobs", "logprobs"),
+        ("mixed-streams", "streams"),
+        ("wrong-sums", "arithmetic"),
+        ("colour-blind", "image"),
+    ],
 )
 def test_a_fault_of_the_engine_is_found_and_nothing_else(tmp_path, fault, finds):
     on("spark1", f"mkdir -p /run/gb10-lab; echo {fault} >{FAULTS}")
@@ -142,6 +150,30 @@ def test_three_nodes_sum_over_gloo(tmp_path):
     assert failed(report) == set()
     # the brackets keep the command from finding itself
     assert [on(node, "pgrep -fc -- '--memory-[s]hare' || true") for node in NODES] == ["0", "0", "0"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "wrong"),
+    [
+        # spark2 puts in what is another rank's: no item of the sum is right
+        ("s/self.pattern(items, self.rank, 1)/self.pattern(items, self.rank + 1, 1)/", {"1": 262144, "8": 2097152}),
+        # one item of spark2's sum is damaged after it has arrived
+        ("s/expected = self.pattern/buffer[items \\/\\/ 2] += 1; &/", {"1": 1, "8": 1}),
+    ],
+    ids=["a rank's pattern", "one item"],
+)
+def test_a_wrong_sum_is_found(tmp_path, changed, wrong):
+    """The program is given to a command on its standard input, so the command of spark2 can be one that damages it."""
+    command = [
+        *("sh", "-c", f'if [ "$(hostname)" = spark2 ]; then sed "{changed}"; else cat; fi | "$@"', "allreduce"),
+        *ALLREDUCE["fabric_allreduce_command"],
+    ]
+    report = verify(tmp_path, **{**ALLREDUCE, "fabric_allreduce_command": command})
+    assert failed(report) == {(node, "fabric.allreduce_sum") for node in NODES}, report["checks"]
+    for check in (check for check in report["checks"] if check["id"] == "fabric.allreduce_sum"):
+        # compared before the load and after it
+        assert check["found"] == ", ".join(f"{2 * count} wrong of {size} MiB" for size, count in wrong.items())
+        assert check["cure"].startswith("do not serve a model over this group")
 
 
 def test_a_node_without_torch_is_named(tmp_path):

@@ -92,6 +92,36 @@ def test_the_runtime_was_asked_for_what_the_specification_says(image):
         assert "nvidia-container-runtime-hook" in str(asked["hooks"]["prestart"])
 
 
+def test_the_all_reduce_is_run_in_the_image_that_serves(image, tmp_path):
+    """The stand-in's image has no torch: what matters is who said so, and what the runtime was asked for."""
+    overrides = {**run.ASKED, "image": image[0], "gpus": "all", "env": {"NCCL_PROTO": "^LL128", "NCCL_DEBUG": "WARN"}}
+    given = {
+        "engine_renderer": "docker",
+        "engine_overrides": overrides,
+        "verify_roles": ["fabric"],
+        "verify_report_path": str(tmp_path / "verify.json"),
+        "fabric_verify_cabling": False,
+        "fabric_allreduce": True,
+        "fabric_allreduce_command": [],  # as everywhere but on the lab
+        "fabric_allreduce_timeout": 10,
+    }
+    _code, output = play("-e", json.dumps(given), playbook="verify.yml")
+    checks = json.loads((tmp_path / "verify.json").read_text(encoding="utf-8"))["checks"]
+    told = {check["node"]: check["found"] for check in checks if check["id"] == "fabric.allreduce"}
+    assert all("cannot import torch" in told[node] for node in NODES), output
+    for node in NODES:
+        newest = on(node, "ls -t /var/lib/gb10-lab/oci/*.json | head -1")
+        asked = json.loads(on(node, f"cat {newest}"))
+        argv, limits = asked["process"]["args"], {row["type"]: row["soft"] for row in asked["process"]["rlimits"]}
+        assert argv[0] == "sh" and argv[3] == "allreduce"
+        assert {"NCCL_PROTO=^LL128", "NCCL_DEBUG=INFO", "NCCL_NET=IB", f"RANK={NODES.index(node)}"} <= set(argv)
+        assert limits["RLIMIT_MEMLOCK"] == run.UNLIMITED
+        assert not {row["type"] for row in asked["linux"]["namespaces"]} & {"network", "ipc"}
+        assert "NVIDIA_VISIBLE_DEVICES=all" in asked["process"]["env"]
+        assert "/dev/infiniband/uverbs0" in {row["path"] for row in asked["linux"]["devices"]}
+        assert on(node, "docker ps -aq --filter status=exited") == ""
+
+
 def test_a_second_run_changes_nothing(image):
     code, output = run.engine(*words(image))
     assert code == 0 and run.changed(output) == 0, output

@@ -3,7 +3,8 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """Faults to plant on a verified lab of three, each with the checks that have to fail from it, and no others.
 
-Those of one round are planted together, at places where none hides or causes another: one run shows all of them.
+Those of one round are planted together, at places where none hides or causes another: one run shows all of them. The round `files and
+settings` belongs to `make verify-test`, the others to `make verify-full`.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ FOREIGN = "/etc/sysctl.d/99-zz-other.conf"
 class Fault:
     """make, undo: shell commands on the node, or with `ctl ` in front, words for lab/ctl. id: the check that names it.
 
-    found: part of what it found; cure: part of its cure. beside: what else has to fail from it.
+    found: part of what it found, on this node alone; cure: part of its cure. beside: what else has to fail from it. others: what
+    checks of this id among those have to have found.
     """
 
     name: str
@@ -46,6 +48,7 @@ class Fault:
     found: str
     cure: str
     beside: tuple[Failed, ...] = ()
+    others: str = ""
 
     @property
     def failed(self) -> set[Failed]:
@@ -54,13 +57,17 @@ class Fault:
 
 @dataclass(frozen=True)
 class Round:
-    """Faults of one run of verify.yml. variables, tags: further ones of that run. before, after: commands for every node around it."""
+    """Faults of one run of verify.yml. variables, tags: further ones of that run. before, after: commands for every node around it.
+
+    full: left to `make verify-full`.
+    """
 
     faults: tuple[Fault, ...]
     variables: Mapping[str, object] = field(default_factory=dict)
     tags: str = ""
     before: str = ""
     after: str = ""
+    full: bool = True
 
 
 # A clock that is two minutes ahead for Ansible's modules: containers of one machine share their clock.
@@ -92,6 +99,14 @@ CONTAINERS = f"test ! -e /usr/bin/docker && echo {IMAGE} >/run/gb10-test-image; 
 SERVES = "bash -c 'for i in $(seq 150); do (exec 3<>/dev/tcp/198.18.0.1/8000) 2>/dev/null && exit 0; sleep 0.2; done; exit 1'"
 DOWN = tuple((node, "engine.unit") for node in ("spark1", "spark2", "spark3"))
 
+# What has to be found, at least.
+WANTED = (
+    *("cable", "mtu", "address", "foreign file", "swap on", "wrong sysctl", "missing file", "damaged file"),
+    *("wrong config edit", "wrong row range", "stale partials", "disk over ceiling", "unit stopped", "rank dead"),
+    *("health hanging", "NaN logprobs", "wrong model name", "Socket line", "odd kernel", "odd firmware", "stale GID"),
+    *("guard not armed", "watchdog off", "clock skew", "bad image digest"),
+)
+
 QUICK = {"fabric_check_timeout": 3}  # a leg that is down is not waited for
 # The last one prints into the log of the engine, which cannot be taken back.
 ROUNDS = {
@@ -108,13 +123,6 @@ ROUNDS = {
                     ("spark1", "fabric.cabling"),
                     *((node, check) for node in ("spark1", "spark2") for check in ("rdma.state",)),
                 ),
-            ),
-            Fault(
-                *("stale GID", "spark3", "fabric.gid"),
-                make=GIDS.format("0403", "0909"),
-                undo=GIDS.format("0909", "0403"),
-                found="no RoCE v2 GID for 198.19.4.3",
-                cure="the GID follows the address",
             ),
             Fault(
                 *("clock skew", "spark2", "preflight.clock"),
@@ -145,20 +153,6 @@ ROUNDS = {
                 undo=f"systemctl start {GROUP}",
                 found=f"{GROUP} does not run",
                 cure="run the engine role",
-            ),
-            Fault(
-                *("stale partials", "spark3", "checkpoint.unfinished"),
-                make=f"mkdir -p {BASE}/staging/0123456789abcdef; head -c 5000000 /dev/zero >{BASE}/staging/0123456789abcdef/x.partial",
-                undo=f"rm -r {BASE}/staging/0123456789abcdef",
-                found="0123456789abcdef",
-                cure="staging/0123456789abcdef",
-            ),
-            Fault(
-                *("disk over ceiling", "spark2", "checkpoint.disk"),
-                make="fallocate -l $(($(df --output=avail -B1 /var/lib/gb10-ring | tail -1) - 20000000)) /var/lib/gb10-ring/filler",
-                undo="rm /var/lib/gb10-ring/filler",
-                found="of 1.0 GB used",
-                cure="free space",
             ),
         ),
         {**QUICK, "ansible_python_interpreter": PYTHON},
@@ -193,9 +187,10 @@ ROUNDS = {
                 *("unit stopped", "spark3", "engine.unit"),
                 make=f"systemctl stop {UNIT}; sleep 4",
                 undo=AGAIN,
-                found="inactive (dead)",
+                found="inactive (dead); stopped by systemctl: systemd was asked to stop it",
                 cure="run the engine role",
                 beside=(*DOWN, ("spark1", "engine.health")),
+                others="inactive (dead); ended with its group: spark3 was stopped by systemctl",
             ),
         ),
         tags="engine",
@@ -209,6 +204,7 @@ ROUNDS = {
                 found="failed (failed), signal",
                 cure="journalctl -u gb10-ring-engine",
                 beside=(*DOWN, ("spark1", "engine.health"), ("spark1", "engine.watchdog")),
+                others="ended with its group: spark2: its engine ended by itself: signal",
             ),
         ),
         tags="engine",
@@ -289,7 +285,7 @@ ROUNDS = {
                 make=f"cp -a {SHARD} {BASE}/kept; printf x | dd of={SHARD} bs=1 seek=70000 conv=notrunc status=none; "
                 f"touch -r {BASE}/kept {SHARD}",
                 undo=f"cp -a {BASE}/kept {SHARD}; rm {BASE}/kept",
-                found="model-00003-of-00048.safetensors",
+                found="model-00003-of-00048.safetensors: digest ",
                 cure="wrong while size and time are right",
             ),
             Fault(
@@ -308,6 +304,20 @@ ROUNDS = {
                 found="engram-local.json says rows",
                 cure="only rows that are missing or wrong are fetched",
                 beside=(("spark1", "checkpoint.engram_tiles"),),  # the head speaks for all
+            ),
+            Fault(
+                *("stale GID", "spark3", "fabric.gid"),
+                make=GIDS.format("0403", "0909"),
+                undo=GIDS.format("0909", "0403"),
+                found="no RoCE v2 GID for 198.19.4.3",
+                cure="the GID follows the address",
+            ),
+            Fault(
+                *("stale partials", "spark3", "checkpoint.unfinished"),
+                make=f"mkdir -p {BASE}/staging/0123456789abcdef; head -c 5000000 /dev/zero >{BASE}/staging/0123456789abcdef/x.partial",
+                undo=f"rm -r {BASE}/staging/0123456789abcdef",
+                found="0123456789abcdef",
+                cure="staging/0123456789abcdef",
             ),
             Fault(
                 *("wrong model name", "spark1", "engine.health"),
@@ -331,8 +341,17 @@ ROUNDS = {
                 found="engine.json is not JSON",
                 cure="run verify.yml again",
             ),
+            # Last: what others put aside needs room.
+            Fault(
+                *("disk over ceiling", "spark2", "checkpoint.disk"),
+                make="fallocate -l $(($(df --output=avail -B1 /var/lib/gb10-ring | tail -1) - 20000000)) /var/lib/gb10-ring/filler",
+                undo="rm /var/lib/gb10-ring/filler",
+                found="of 1.0 GB used",
+                cure="free space",
+            ),
         ),
         {**QUICK, "checkpoint_verify": "full", "engine_port": PORT},
         before=SERVES,
+        full=False,
     ),
 }

@@ -1,7 +1,10 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Deterministic answers: sums, products, counting, echoes and codes in a text are right, everything else is a fixed text made from the prompt."""
+"""Deterministic answers: sums, products, counting, echoes, codes in a text and stripes of a picture are right.
+
+Everything else is a fixed text made from the prompt.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +15,7 @@ import re
 from .faults import planted
 
 _CODE = re.compile(r"access code of (\w+)\?")
+_STRIPES = re.compile(r"\bstripes\b.*\[picture: ([a-z, ]+)\]", re.DOTALL)
 _TEN_TIMES = re.compile(r"\bthe word (\w+) ten times")
 _ARITHMETIC = re.compile(r"(-?\d{1,18})\s*(\+|-|\*|x|times|plus|minus)\s*(-?\d{1,18})", re.IGNORECASE)
 _COUNT = re.compile(r"\bcount\b.*?\bto\s+(\d{1,4})", re.IGNORECASE | re.DOTALL)
@@ -52,7 +56,7 @@ def answer(prompt: str) -> str:
     found = _COUNT.search(prompt)
     if found:
         return ", ".join(str(number) for number in range(1, int(found[1]) + 1))
-    found = _ECHO.search(prompt) or _NONCE.search(prompt)
+    found = _STRIPES.search(prompt) or _ECHO.search(prompt) or _NONCE.search(prompt)
     if found:
         return found[1].strip().strip("\"'`")
     digest = hashlib.sha256(prompt.encode()).digest()

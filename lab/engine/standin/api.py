@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-from . import NAME, VERSION, chat, load
+from . import NAME, VERSION, chat, load, pictures
 from .answers import answer, logprob, tokens
 from .effects import drafted
 from .faults import planted
@@ -49,6 +49,7 @@ class Api(ThreadingHTTPServer):
         *,
         speculative: Mapping[str, Any] | None = None,
         template: Mapping[str, Any] | None = None,
+        images: int = 0,
     ) -> None:
         self.names = list(names)
         self.directory = directory
@@ -56,6 +57,7 @@ class Api(ThreadingHTTPServer):
         self.created = int(time.time())
         self.speculative = speculative
         self.template = dict(template or {})
+        self.images = images  # that a prompt may hold
         self.generated = 0
         self.earlier = ""  # the prompt of the request before
         self.cached: set[str] = set()
@@ -166,7 +168,7 @@ class _Handler(BaseHTTPRequestHandler):
     def _chat(self, body: Mapping[str, Any]) -> dict[str, Any] | None:
         """None when it was streamed."""
         self._check(body)
-        prompt = _last_message(body.get("messages"))
+        prompt = _last_message(body.get("messages"), self.server.images)
         if body.get("logprobs") and planted("nan-logprobs"):
             raise BadRequestError(400, "Out of range float values are not JSON compliant: nan")
         thinks = chat.thinks(body, self.server.template)
@@ -259,16 +261,20 @@ def _max_tokens(body: Mapping[str, Any], kind: str) -> int:
     return value
 
 
-def _last_message(messages: Any) -> str:
-    """Text of the last user message; content may be a text or a list of parts."""
+def _last_message(messages: Any, images: int) -> str:
+    """Text of the last user message, and what its pictures show; content may be a text or a list of parts."""
     if not isinstance(messages, list) or not messages or not all(isinstance(message, dict) for message in messages):
         raise BadRequestError(400, "messages: expected a list with at least one message")
     asked = [message for message in messages if message.get("role") == "user"]
     if not asked:
         raise BadRequestError(400, "messages: no message of the role user")
     content = asked[-1].get("content")
+    try:
+        shown = pictures.seen(content, images)
+    except pictures.PictureError as error:
+        raise BadRequestError(400, str(error)) from error
     if isinstance(content, list):
-        content = "\n".join(part.get("text", "") for part in content if isinstance(part, dict))
+        content = "\n".join(part["text"] for part in content if isinstance(part, dict) and "text" in part) + shown
     if not isinstance(content, str):
         raise BadRequestError(400, "messages: content must be a text or a list of parts")
     return content

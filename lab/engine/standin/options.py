@@ -105,3 +105,10 @@ def problems(options: argparse.Namespace) -> list[str]:
     if options.enable_auto_tool_choice and not options.tool_call_parser:
         found.append("--enable-auto-tool-choice requires --tool-call-parser")
     return found
+
+
+def images(options: argparse.Namespace) -> int:
+    """How many pictures a prompt may hold: vLLM's own 999, or what the flags say."""
+    if options.language_model_only:
+        return 0
+    return int((options.limit_mm_per_prompt or {}).get("image", 999))

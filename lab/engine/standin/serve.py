@@ -127,6 +127,7 @@ def _serve_api(chosen: argparse.Namespace, opened: model.Model) -> None:
             longest,
             speculative=chosen.speculative_config,
             template=chosen.default_chat_template_kwargs,
+            images=options.images(chosen),
         )
     except OSError as error:
         raise EngineError(f"cannot serve at {chosen.host}:{chosen.port}: {error.strerror or error}") from error

@@ -118,6 +118,11 @@ def _tools(profile: Profile) -> Iterator[str]:
         yield "options.enable-auto-tool-choice needs tool-call-parser"
 
 
+def _sight(profile: Profile) -> Iterator[str]:
+    if profile.sees and profile.options.get("language-model-only"):
+        yield "sees is true, but language-model-only leaves the vision tower out: set one of them to false"
+
+
 def _mxfp8(profile: Profile) -> Iterator[str]:
     wanted = "flashinfer_cutlass"
     if profile.env.get("SPARK_MXFP8_BACKEND") and profile.options.get("fp8-gemm-backend") != wanted:
@@ -165,6 +170,7 @@ _PROFILE_RULES: tuple[Callable[[Profile], Iterator[str]], ...] = (
     _expert_parallel,
     _adaptive,
     _tools,
+    _sight,
     _mxfp8,
     _floor,
     _ceiling,

@@ -57,6 +57,11 @@ def ranks(run_root: str) -> dict[str, dict[str, Any]]:
     return dict(status.get("ranks") or {}) if fresh else {}
 
 
+def own_rank(run_root: str) -> dict[str, Any]:
+    """This node's rank as its supervisor knows it; empty when none runs."""
+    return ranks(run_root).get(str(group_intent.status(run_root).get("node")), {})
+
+
 def failed_elsewhere(run_root: str) -> bool:
     """Whether a rank has failed since the group was stopped: this one would wait for it. What others said before may lag."""
     limit = time.monotonic() + _LAG_S
@@ -78,7 +83,6 @@ def _until_heard(run_root: str) -> None:
     """Until the supervisor knows: what it tells the others of an earlier failure would stop a start that comes too soon."""
     limit = time.monotonic() + _HEARD_S
     while time.monotonic() < limit:
-        own = ranks(run_root).get(str(group_intent.status(run_root).get("node")), {})
-        if own.get("state", "absent") in ("stopped", "absent"):
+        if own_rank(run_root).get("state", "absent") in ("stopped", "absent"):
             return
         time.sleep(_POLL_S)

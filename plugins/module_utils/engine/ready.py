@@ -13,6 +13,7 @@ from typing import Any
 from ..report.checks import Check
 from . import thinking
 from .diagnosis import LAST_LINES
+from .group import FAILED, STOPPED, STOPPING
 from .service import UnitState
 
 QUESTION = "What is 17*19? Answer with the number only."
@@ -38,6 +39,7 @@ class Look:
     """What one look at a rank gave. health is None where the rank does not ask the head, models and chat except on rank 0.
 
     line: what the log of this run has to have before the rank is ready, empty for nothing; lined: whether it has it.
+    ending: of a rank that ended, why, as its supervisor knows; by_group: because another one did.
     """
 
     unit: UnitState
@@ -48,6 +50,8 @@ class Look:
     journal: tuple[str, ...] = ()
     line: str = ""
     lined: bool = False
+    ending: str = ""
+    by_group: bool = False
 
 
 def ended(look: Look) -> bool:
@@ -123,14 +127,28 @@ def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mappi
     )
 
 
+def with_ending(look: Look, rank: Mapping[str, Any]) -> Look:
+    """With what the supervisor says of its own rank, where that did end. rank: empty when the supervisor says nothing."""
+    why = str(rank.get("why") or "")
+    if not why or not ended(look) or rank.get("state") not in (STOPPING, STOPPED, FAILED):
+        return look
+    if rank.get("by") == "group":
+        return replace(look, ending=f"ended with its group: {why}", by_group=True)
+    return replace(look, ending=f"stopped by {rank['by']}: {why}" if rank.get("by") else why)
+
+
 def _unit_check(node: str, unit: str, look: Look) -> Check:
+    if look.by_group:
+        cure = "see to the rank that ended first, which is named here, then run the engine role"
+    else:
+        cure = f"run the engine role; `journalctl -u {unit}` on {node} says why it ended"
     return Check(
         id="engine.unit",
         node=node,
         ok=look.unit.running,
-        found=look.unit.text(),
+        found=f"{look.unit.text()}; {look.ending}" if look.ending else look.unit.text(),
         expected="active (running)",
-        cure=_with_journal(f"run the engine role; `journalctl -u {unit}` on {node} says why it ended", look.journal),
+        cure=_with_journal(cure, look.journal),
     )
 
 

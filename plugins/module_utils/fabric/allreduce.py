@@ -81,10 +81,16 @@ def argv(command: Sequence[str], settings: Settings, place: Place, env: Mapping[
     ]
 
 
-def environment(fabric: Mapping[str, str], backend: str, extra: Mapping[str, str]) -> dict[str, str]:
-    """NCCL's settings as the engine gets them, with the log that the checks read; of gloo's only those that it knows."""
+def environment(
+    fabric: Mapping[str, str], backend: str, extra: Mapping[str, str], engine: Mapping[str, str] | None = None
+) -> dict[str, str]:
+    """NCCL's settings as the engine gets them, with the log that the checks read; of gloo's only those that it knows.
+
+    engine: NCCL's variables of the engine's profile, which win over the fabric's as they do in the engine. An empty value unsets one.
+    """
     if backend == "nccl":
-        base = {**fabric, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
+        wanted = {name: value for name, value in {**fabric, **(engine or {})}.items() if value}
+        base = {**wanted, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}
     else:
         base = {"GLOO_SOCKET_IFNAME": fabric["GLOO_SOCKET_IFNAME"], "OMP_NUM_THREADS": "1"}
     return {**base, **extra}

@@ -80,7 +80,8 @@ caption { text-align: left; color: var(--faint); padding: 14px 0 6px; }
 figure { margin: 0 0 18px; }
 .engram, .legend { margin-top: 16px; }
 th, td { text-align: left; vertical-align: top; padding: 6px 10px; border-bottom: 1px solid var(--line); overflow-wrap: anywhere; }
-thead th { color: var(--faint); font-weight: 600; }
+thead th { color: var(--faint); font-weight: 600; overflow-wrap: normal; }
+td[data-label=node], td[data-label=state] { overflow-wrap: normal; }
 td.number, th.number { text-align: right; font-variant-numeric: tabular-nums; overflow-wrap: normal; }
 td.odd { background: var(--warning-soft); }
 td.odd::after { content: ' \\2190 differs'; color: var(--warning); font-weight: 600; }
@@ -93,6 +94,7 @@ figure .plot { max-width: 480px; margin-top: 6px; }
 footer { margin-top: 48px; padding-bottom: 32px; color: var(--faint); font-size: 0.88rem; }
 .wide { overflow-x: auto; }
 @media (max-width: 1000px) { .wide { display: none; } .narrow { display: block; } }
+@media (min-width: 761px) { table.stack th code { white-space: nowrap; } }
 @media (max-width: 760px) {
   dl.facts { grid-template-columns: 1fr; gap: 0; } dl.facts dd { margin-bottom: 6px; }
   table.stack thead { position: absolute; left: -9999px; }

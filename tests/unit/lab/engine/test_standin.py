@@ -4,10 +4,13 @@
 from __future__ import annotations
 
 import argparse
+import base64
+import struct
+import zlib
 
 import pytest
 
-from lab.engine.standin import chat, effects, fabric
+from lab.engine.standin import chat, effects, fabric, options, pictures
 from lab.engine.standin.answers import answer, logprob, tokens
 
 FOUR = ["rocep1s0f0", "rocep1s0f1", "roceP2p1s0f0", "roceP2p1s0f1"]
@@ -180,3 +183,76 @@ def test_metrics_count_drafts(speculative, rows):
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     assert [line.partition("{")[0] for line in lines] == [f"vllm:spec_decode_num_{row}_tokens_total" for row in rows]
     assert all(float(line.split()[-1]) >= 100 for line in lines)
+
+
+COLOURS = {"red": b"\xd0\x10\x18", "green": b"\x10\xb0\x20", "blue": b"\x20\x30\xe0", "white": b"\xff\xff\xff"}
+
+
+def chunk(kind, data):
+    return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+
+
+def png(*order, height=3, depth=8, filtered=0, rows=None):
+    """Stripes four pixels wide."""
+    row = bytes([filtered]) + b"".join(COLOURS[name] * 4 for name in order)
+    pixels = zlib.compress(row * (height if rows is None else rows))
+    header = struct.pack(">IIBBBBB", 4 * len(order), height, depth, 2, 0, 0, 0)
+    # pixels may come in several chunks
+    return b"".join(
+        (
+            b"\x89PNG\r\n\x1a\n",
+            chunk(b"IHDR", header),
+            chunk(b"IDAT", pixels[:9]),
+            chunk(b"IDAT", pixels[9:]),
+            chunk(b"IEND", b""),
+        )
+    )
+
+
+def parts(*pictures_given):
+    urls = [f"data:image/png;base64,{base64.b64encode(one).decode()}" for one in pictures_given]
+    shown = [{"type": "image_url", "image_url": {"url": url}} for url in urls]
+    return [{"type": "text", "text": "Which colours have the stripes?"}, *shown]
+
+
+@pytest.mark.parametrize("order", [("red", "green", "blue"), ("blue", "white", "red", "green"), ("green",)])
+def test_stripes_of_a_picture(order):
+    assert pictures.stripes(png(*order)) == list(order)
+
+
+def test_the_picture_is_answered_from_its_pixels(tmp_path, monkeypatch):
+    monkeypatch.setenv("GB10_LAB_ENGINE_FAULTS", str(tmp_path / "faults"))
+    asked = parts(png("blue", "red", "green"))
+    assert answer(asked[0]["text"] + pictures.seen(asked, 1)) == "blue, red, green"
+    (tmp_path / "faults").write_text("colour-blind")
+    assert answer(asked[0]["text"] + pictures.seen(asked, 1)) == "blue, green, red"
+    assert pictures.seen("a text", 0) == ""
+    assert pictures.seen(asked[:1], 0) == ""
+
+
+@pytest.mark.parametrize(
+    ("asked", "says"),
+    [
+        (parts(png("red"), png("blue")), "At most 1 image"),
+        (parts(b"GIF89a"), "no PNG"),
+        (parts(png("red")[:-3]), "ends within a chunk"),
+        (parts(png("red").replace(b"IDAT", b"IDAX", 1)), "chunk IDAX of the picture is damaged"),
+        (parts(png("red", depth=16)), "8 bits a colour"),
+        (parts(png("red", filtered=1)), "without a filter only"),
+        (parts(png("red", height=9, rows=2)), "all of them"),
+        (parts(b"\x89PNG\r\n\x1a\n"), "no header"),
+        ([{"type": "image_url", "image_url": {"url": "https://example.org/x.png"}}], "given as data:image/png"),
+        ([{"type": "image_url", "image_url": "data:image/png;base64,?"}], "not base64"),
+    ],
+)
+def test_pictures_that_cannot_be_seen(asked, says):
+    with pytest.raises(pictures.PictureError, match=says):
+        pictures.seen(asked, 1)
+
+
+@pytest.mark.parametrize(
+    ("flags", "images"),
+    [([], 999), (["--language-model-only"], 0), (["--limit-mm-per-prompt", '{"image": 4}'], 4)],
+)
+def test_how_many_pictures_the_flags_allow(flags, images):
+    assert options.images(options.parse(["serve", "/model", *flags])) == images

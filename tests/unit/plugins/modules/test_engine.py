@@ -286,9 +286,20 @@ def ready(capsys, tmp_path, **options):
             "served_model_name": "m",
             "timeout_s": 0,
             "etc_root": str(tmp_path),
+            "run_root": str(tmp_path / "run_root"),
             **options,
         },
     )
+
+
+def test_ready_says_which_rank_ended_first(systemd, capsys, tmp_path):
+    systemd.loaded = True
+    own = {"state": "stopped", "by": "group", "why": "b: its engine ended by itself: signal, status 9"}
+    status = {"at": time.monotonic(), "node": "a", "ranks": {"a": own, "b": {"state": "failed", "why": "of b"}}}
+    group_intent.replace(group_intent.path(str(tmp_path / "run_root"), "status"), status)
+    check = ready(capsys, tmp_path)["checks"][0]
+    assert check["found"] == "inactive (dead); ended with its group: b: its engine ended by itself: signal, status 9"
+    assert check["cure"].startswith("see to the rank that ended first")
 
 
 def test_ready_looks_once_and_does_not_fail(systemd, capsys, tmp_path):

@@ -29,9 +29,15 @@ def nothing(*_arguments):
 
 
 @pytest.fixture
-def url(tmp_path, monkeypatch):
+def images():
+    """How many pictures a prompt may hold."""
+    return 999
+
+
+@pytest.fixture
+def url(tmp_path, monkeypatch, images):
     monkeypatch.setenv("GB10_LAB_ENGINE_FAULTS", str(tmp_path / "faults"))
-    server = Api(("127.0.0.1", 0), ["m"], "/model", 131072)
+    server = Api(("127.0.0.1", 0), ["m"], "/model", 131072, images=images)
     server.RequestHandlerClass = type("Quiet", (server.RequestHandlerClass,), {"log_message": nothing})
     yield served(server)
     server.shutdown()
@@ -125,6 +131,33 @@ def test_what_a_person_tells_the_template_is_kept_beside(ask, tmp_path):
     assert failed(ask(extra={"chat_template_kwargs": {"other": 1}}, thinking=THINKING)) == set()
 
 
+@pytest.mark.parametrize("run", range(3))  # each shows another order
+def test_a_picture_is_seen(ask, run):
+    result = ask(sees=True, probes=["health", "models", "image"])
+    assert failed(result) == set()
+    image = result["results"][-1]
+    assert image["name"] == "image"
+    assert image["answered"] == repr(image["expected"])
+
+
+def test_colours_that_are_taken_for_others_are_found(ask, tmp_path):
+    (tmp_path / "faults").write_text("colour-blind")
+    result = ask(sees=True, needle_lengths=[500])
+    assert failed(result) == {"image"}
+    image = next(one for one in result["results"] if one["name"] == "image")
+    mixed = {"red": "green", "green": "red", "blue": "blue"}
+    assert image["answered"] == repr(", ".join(mixed[colour] for colour in image["expected"].split(", ")))
+
+
+@pytest.mark.parametrize("images", [0])
+def test_an_engine_that_was_started_without_a_vision_tower_is_found(ask, images):
+    result = ask(sees=True)
+    assert failed(result) == {"image"}
+    check = next(check for check in result["checks"] if not check["ok"])
+    assert check["found"] == "status 400: At most 0 image(s) may be provided in one prompt."
+    assert "--language-model-only" in check["cure"]
+
+
 def test_markers_in_answers_are_found(ask, tmp_path):
     (tmp_path / "faults").write_text("leaks-markers")
     assert "reasoning" in failed(ask())
@@ -159,13 +192,14 @@ def test_a_reference_is_recorded_and_compared(ask, tmp_path):
     assert ask(reference=reference, record=True)["changed"] is False
     result = ask(reference=reference)
     assert failed(result) == set()
-    assert result["results"][-1]["answered"] == "5 of 5 identical"
+    assert result["results"][-1]["answered"].startswith("5 of 5 identical, ")
     held = json.loads((tmp_path / "reference.json").read_text())
     held["prompts"][1]["tokens"][2]["token"] = "another"
     (tmp_path / "reference.json").write_text(json.dumps(held))
     result = ask(reference=reference)
     assert failed(result) == {"parity"}
-    assert "4 of 5 identical; prompt 2 parts at token 3" in result["results"][-1]["answered"]
+    assert result["results"][-1]["answered"].startswith("4 of 5 identical, ")
+    assert "; prompt 2 parts at token 3 (gap 2.000 between 'another' and" in result["results"][-1]["answered"]
 
 
 @pytest.mark.parametrize(

@@ -99,6 +99,32 @@ def test_gloo_has_no_log_to_judge(commands, run):
     assert "NCCL" not in commands.calls("python-with-torch")[0]
 
 
+def test_the_engines_profile_gives_image_and_settings(commands, run):
+    answer(commands, nccl_logs.RING, RESULT)
+    commands.script("docker", f"cat {commands.folder}/said")
+    engine = {
+        "name": "mine",
+        "renderer": "docker",
+        "executable": "vllm",
+        "image": "x:1",
+        "image_id": "",
+        "gpus": "all",
+        "capabilities": [],
+        "devices": ["/dev/infiniband"],
+        "env": {"NCCL_PROTO": "^LL128", "NCCL_IB_HCA": "={rdma_devices}", "NCCL_DEBUG": "WARN", "HOME": "/cache"},
+    }
+    assert failed(run(command=[], engine=engine)) == set()
+    call = commands.calls("docker")[0]
+    assert "--entrypoint sh x:1 -c" in call
+    assert "--env NCCL_PROTO=^LL128" in call
+    assert "--env NCCL_DEBUG=INFO" in call
+    assert "--env NCCL_IB_HCA==rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1" in call
+    assert "HOME" not in call
+    assert failed(run(engine=engine)) == set()  # a command of the user's is used as it is
+    found = run(command=[], engine={**engine, "renderer": "kubernetes"})["checks"]
+    assert [(check["ok"], "set fabric_allreduce_command" in check["found"]) for check in found] == [(False, True)]
+
+
 def test_a_command_that_is_not_there(run):
     result = run(command=["no-such-python"])
     assert failed(result) == {"allreduce"}

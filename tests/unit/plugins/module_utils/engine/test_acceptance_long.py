@@ -91,27 +91,48 @@ def test_image():
     assert len(orders) > 1
 
 
-def tokens(*pairs):
-    """(token, gap) as top_logprobs would have them."""
+def tokens(*steps):
+    """(token, gap) as top_logprobs would have them; the runner-up of TOKEN is TOKEN2."""
     content = []
-    for token, gap in pairs:
-        best = [{"token": token, "logprob": -0.1}] + ([] if gap is None else [{"token": "?", "logprob": -0.1 - gap}])
+    for token, gap in steps:
+        best = [{"token": token, "logprob": -0.1}]
+        best += [] if gap is None else [{"token": f"{token}2", "logprob": -0.1 - gap}]
         content.append({"token": token, "logprob": -0.1, "top_logprobs": best})
     return Answer(200, json.dumps({"choices": [{"message": {"content": ""}, "logprobs": {"content": content}}]}))
 
 
-HELD = ({"prompt": "p", "tokens": acceptance_long.transcript(tokens(("a", 3.0), ("b", 0.1), ("c", 3.0)))},)
+def held(*answers):
+    return tuple({"prompt": "p", "tokens": acceptance_long.transcript(answer)} for answer in answers)
+
+
+HELD = held(tokens(("a", 3.0), ("b", 0.1), ("c", 3.0)))
 
 
 @pytest.mark.parametrize(
     ("now", "ok", "answered"),
     [
-        (tokens(("a", 3.0), ("b", 0.1), ("c", 3.0)), True, "1 of 1 identical"),
-        (tokens(("a", 3.0), ("x", 0.1), ("y", 3.0)), True, "prompt 1 parts at token 2 (gap 0.100)"),
-        (tokens(("x", 3.0), ("b", 0.1), ("c", 3.0)), False, "prompt 1 parts at token 1 (gap 3.000)"),
-        (tokens(("a", 3.0), ("b", 0.1), ("x", 3.0)), False, "prompt 1 parts at token 3 (gap 3.000)"),
-        (tokens(("a", 3.0), ("b", 0.1)), False, "prompt 1 parts at token 3 (gap 3.000)"),
-        (tokens(("a", 3.0), ("b", 0.1), ("c", 3.0), ("d", 0.0)), False, "prompt 1 parts at token 4 (gap unknown)"),
+        (tokens(("a", 3.0), ("b", 0.1), ("c", 3.0)), True, "1 of 1 identical, 3 of 3 tokens compared"),
+        (
+            tokens(("a", 3.0), ("b2", 0.1), ("y", 3.0)),
+            True,
+            "0 of 1 identical, 1 of 3 tokens compared; prompt 1 parts at token 2 (gap 0.100 between 'b' and 'b2', 'b2' came)",
+        ),
+        (
+            tokens(("a", 3.0), ("x", 0.1), ("y", 3.0)),
+            False,
+            "parts at token 2 (gap 0.100 between 'b' and 'b2', 'x' came)",
+        ),
+        (
+            tokens(("a2", 3.0), ("b", 0.1), ("c", 3.0)),
+            False,
+            "parts at token 1 (gap 3.000 between 'a' and 'a2', 'a2' came)",
+        ),
+        (tokens(("a", 3.0), ("b", 0.1), ("x", 3.0)), False, "parts at token 3 (gap 3.000"),
+        (tokens(("a", 3.0), ("b", 0.1)), False, "parts at token 3 (gap 3.000 between 'c' and 'c2', the answer ends)"),
+        (tokens(("a", 3.0)), False, "parts at token 2 (gap 0.100 between 'b' and 'b2', the answer ends)"),
+        (tokens(("a", 3.0), ("b", 0.1), ("c", 3.0), ("d", 0.0)), False, "parts at token 4 (the reference ends there)"),
+        (tokens(), False, "0 of 1 identical, 0 of 3 tokens compared; prompt 1: no tokens with log probabilities"),
+        (Answer(200, json.dumps({"choices": [{"message": {"content": "a"}}]})), False, "prompt 1: no tokens with"),
         (Answer(500, "{}"), False, "prompt 1: status 500"),
     ],
 )
@@ -122,22 +143,53 @@ def test_parity(now, ok, answered):
 
 
 def test_without_alternatives_nothing_is_a_near_tie():
-    held = ({"prompt": "p", "tokens": acceptance_long.transcript(tokens(("a", None)))},)
-    assert not acceptance_long.parity(ASKING, held, 0.2).judge([tokens(("x", None))]).ok
+    assert not acceptance_long.parity(ASKING, held(tokens(("a", None))), 0.2).judge([tokens(("x", None))]).ok
 
 
 @pytest.mark.parametrize(
-    ("held", "problem"),
+    ("identical", "ok", "answered"),
+    [(0, False, "0 of 5 identical, 0 of 50 tokens"), (1, True, "1 of 5 identical, 10 of 50 tokens")],
+)
+def test_answers_that_all_part_at_once_prove_nothing(identical, ok, answered):
+    """Five near ties at the first token, each for the runner-up: no token was the same."""
+    recorded = [("a", 0.1)] + [(str(number), 3.0) for number in range(9)]
+    parts_at_once = tokens(("a2", 0.1), *recorded[1:])
+    judged = acceptance_long.parity(ASKING, held(*[tokens(*recorded)] * 5), 0.2).judge(
+        [tokens(*recorded)] * identical + [parts_at_once] * (5 - identical)
+    )
+    assert judged.ok is ok
+    assert answered in judged.answered
+
+
+def test_the_runner_up_is_the_best_other_token():
+    """Whatever the order in which a server lists them, and also when the chosen token is not the first."""
+    best = [{"token": "x", "logprob": -0.9}, {"token": "b", "logprob": -0.5}, {"token": "a", "logprob": -0.6}]
+    content = [
+        {"token": "a", "logprob": -0.6, "top_logprobs": best},
+        {"token": "c", "top_logprobs": [None, {"logprob": "?"}]},
+    ]
+    answer = Answer(200, json.dumps({"choices": [{"logprobs": {"content": content}}]}))
+    assert [(step["token"], step["runner_up"]) for step in acceptance_long.transcript(answer)] == [
+        ("a", "b"),
+        ("c", None),
+    ]
+    assert acceptance_long.transcript(answer)[0]["gap"] == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
     [
-        ({"prompts": [{"prompt": "p", "tokens": [{"token": "a", "gap": None}]}]}, ""),
+        ({"prompts": [{"prompt": "p", "tokens": [{"token": "a", "runner_up": None, "gap": None}]}]}, ""),
+        ({"prompts": [{"prompt": "p", "tokens": [{"token": "a", "gap": 0.1}]}]}, "tokens without token, runner_up"),
+        ({"prompts": [{"prompt": "p", "tokens": []}]}, "a prompt without tokens"),
         ([], "no object"),
         ({"prompts": []}, "no object"),
         ({"prompts": [1]}, "a prompt without tokens"),
-        ({"prompts": [{"prompt": "p", "tokens": [{"token": "a"}]}]}, "a prompt without tokens"),
+        ({"prompts": [{"prompt": "p", "tokens": [{"token": "a"}]}]}, "tokens without"),
     ],
 )
-def test_reference_files(held, problem):
-    found = acceptance_long.reference_problem(held)
+def test_reference_files(content, problem):
+    found = acceptance_long.reference_problem(content)
     assert found.startswith(problem)
     assert bool(found) is bool(problem)
 

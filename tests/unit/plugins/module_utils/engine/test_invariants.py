@@ -57,6 +57,7 @@ K3 = {"cudagraph_capture_sizes": [3, 4, 6, 8]}
         (options(compilation_config={"cudagraph_capture_sizes": [5, 10, 12]}), "[5, 6, 10, 12]"),
         (options(speculative_config=DSPARK), "expected the multiples of 3 and 4"),
         (options(enable_expert_parallel=True), "the drafter's 128 experts do not divide"),
+        ({"sees": True}, "sees is true, but language-model-only leaves the vision tower out"),
         (options(speculative_config={"enable_adaptive_verification": True}), "the sparse indexer of the GB10"),
         (options(tool_call_parser=None), "options.enable-auto-tool-choice needs tool-call-parser"),
         (

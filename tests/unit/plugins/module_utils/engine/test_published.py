@@ -228,3 +228,11 @@ def test_every_key_of_a_profile_is_documented():
 def test_differences_have_reasons():
     reasons = [*read("cluster-differences.yml").values(), *(read(f"{name}.yml")["differences"] for name in PUBLISHED)]
     assert all(len(reason) > 20 for group in reasons for reason in group.values())
+
+
+def test_profiles_that_are_published_with_vision_are_shown_a_picture():
+    """LLMKube's pair and tonyd2wild's ring serve a vision tower; the SGLang write-up has "tools, images", and asks about one."""
+    seeing = {name for name, group in GROUPS.items() if group.read().get("sees")}
+    assert seeing == {"vllm-tp2-pair-vision", "vllm-tp3-ring-docker", "sglang-tp4-engram"}
+    limited = {name for name, group in GROUPS.items() if "limit-mm-per-prompt" in group.read().get("options", {})}
+    assert limited <= seeing

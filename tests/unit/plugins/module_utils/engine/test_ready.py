@@ -17,6 +17,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import (
     served,
     settled,
     with_chat,
+    with_ending,
 )
 from ansible_collections.gb10.ring.plugins.module_utils.engine.service import UnitState
 
@@ -98,6 +99,44 @@ def test_a_failed_unit_brings_its_journal():
     found = checks("spark2", "x.service", "http://h:1", "m", Look(AGAIN, journal=("first", "last")))
     assert found[0].found == "activating (auto-restart), exit-code, status 1"
     assert found[0].cure.endswith("Its last lines:\n    first\n    last")
+
+
+DEAD = UnitState("loaded")
+
+
+@pytest.mark.parametrize(
+    ("unit", "rank", "found", "cure"),
+    [
+        (DEAD, {}, "inactive (dead)", "run the engine role; `journalctl"),
+        (
+            DEAD,
+            {"state": "stopped", "by": "systemctl", "why": "systemd was asked to stop it"},
+            "inactive (dead); stopped by systemctl: systemd was asked to stop it",
+            "run the engine role; `journalctl",
+        ),
+        (
+            DEAD,
+            {"state": "stopped", "by": "group", "why": "spark3 was stopped by systemctl: systemd was asked to stop it"},
+            "inactive (dead); ended with its group: spark3 was stopped by systemctl: systemd was asked to stop it",
+            "see to the rank that ended first",
+        ),
+        (
+            AGAIN,
+            {"state": "failed", "by": "", "why": "its engine ended by itself: signal, status 9"},
+            "activating (auto-restart), exit-code, status 1; its engine ended by itself: signal, status 9",
+            "run the engine role; `journalctl",
+        ),
+        # of an earlier run, or not of an end
+        (DEAD, {"state": "running", "by": "group", "why": "x"}, "inactive (dead)", "run the engine role"),
+        (RUNNING, {"state": "stopped", "by": "group", "why": "x"}, "active (running)", "run the engine role"),
+    ],
+)
+def test_a_rank_that_ended_says_whether_it_was_the_first(unit, rank, found, cure):
+    look = with_ending(Look(unit, journal=("last",)), rank)
+    check = checks("spark1", "x.service", "http://h:1", "m", look)[0]
+    assert check.found == found
+    assert check.cure.startswith(cure)
+    assert check.cure.endswith("\n    last")
 
 
 def test_health_names_what_was_asked_and_found():

@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import time
+import types
 
 import pytest
 
@@ -206,6 +207,88 @@ def test_it_ends_itself_whatever_hangs(hang, status):
     assert time.monotonic() - began < 10
     error = allreduce.parse(done.stdout, done.stderr, done.returncode)["error"]
     assert error.startswith("did not end within 1 s" if status == 3 else "exit -14 without a result")
+
+
+# --- The comparison of the sum, on lists in place of tensors: with torch itself it runs on the lab (tests/lab/test_acceptance.py)
+
+
+class Values(list):
+    """The calls of a tensor that the program makes; each changes the list itself where torch's does."""
+
+    def remainder_(self, divisor):
+        self[:] = [value % divisor for value in self]
+        return self
+
+    def mul_(self, factor):
+        self[:] = [value * factor for value in self]
+        return self
+
+    def add_(self, shift):
+        self[:] = [value + shift for value in self]
+        return self
+
+    def to(self, _kind):
+        return Values(map(float, self))
+
+    def __ne__(self, other):
+        return Values(left != right for left, right in zip(self, other, strict=True))
+
+    def sum(self):
+        return types.SimpleNamespace(item=lambda: sum(self))
+
+
+RANKS, ITEMS = 3, 1000
+
+
+def others(rank):
+    """What the other ranks put in, written down without the program."""
+    return [sum(position % 251 + other for other in range(RANKS) if other != rank) * 1.0 for position in range(ITEMS)]
+
+
+def wrong_of(rank, all_reduce):
+    """Group.wrong_items of a rank whose all_reduce is this one."""
+    program = load()
+    group = program.Group.__new__(program.Group)
+    group.rank, group.size, group.device = rank, RANKS, "cpu"
+    group.torch = types.SimpleNamespace(
+        arange=lambda items, **_kind: Values(range(items)), int32="int32", float32="float32"
+    )
+    group.dist = types.SimpleNamespace(all_reduce=all_reduce)
+    return group.wrong_items(ITEMS)
+
+
+def summed(buffer, theirs):
+    buffer[:] = [mine + other for mine, other in zip(buffer, theirs, strict=True)]
+
+
+def one_item(buffer, theirs):
+    summed(buffer, theirs)
+    buffer[700] += 1
+
+
+def two_pieces_in_each_others_place(buffer, theirs):
+    summed(buffer, theirs)
+    buffer[:100], buffer[512:612] = buffer[512:612], buffer[:100]
+
+
+def another_ranks_pattern(buffer, theirs):
+    summed(buffer, [value + 1 for value in theirs])
+
+
+@pytest.mark.parametrize("rank", range(RANKS))
+@pytest.mark.parametrize(
+    ("all_reduce", "wrong"),
+    [
+        (summed, 0),
+        (one_item, 1),
+        (two_pieces_in_each_others_place, 200),
+        (another_ranks_pattern, ITEMS),
+        (lambda _buffer, _theirs: None, ITEMS),
+    ],
+    ids=["right", "one item", "pieces moved", "another rank's pattern", "nobody summed"],
+)
+def test_wrong_items_are_counted(rank, all_reduce, wrong):
+    assert wrong_of(rank, lambda buffer: all_reduce(buffer, others(rank))) == wrong
 
 
 def test_sums_never_leave_float32():

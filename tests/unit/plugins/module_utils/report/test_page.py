@@ -171,8 +171,11 @@ def test_the_odd_version_is_marked():
 
 def test_acceptance_has_what_was_asked_and_answered():
     words = Tree(page(report(), [])).words
-    assert "What is 17*19? Answer with the number only." in words
-    assert "323" in words
+    assert "engine.acceptance_arithmetic" in words
+    asked = next(word for word in words if word.startswith("17*19, "))
+    assert asked.endswith("the number only")
+    assert any(word.startswith("17*19 = '323'; ") for word in words)
+    assert "Repeat this word exactly, without anything else: harbourabc" in words
 
 
 def test_history_says_what_changed():
