@@ -36,9 +36,12 @@ def render(spec: EngineSpec) -> dict[str, str]:
         "# Of the docker command, so that its process tells which configuration it runs. The engine's environment is in the command.",
         assignment(HASH_VARIABLE, spec.hash),
         "# A container of this name that outlived its unit. No other is touched.",
-        f"ExecStartPre=-{command_line([DOCKER, 'rm', '--force', CONTAINER])}",
+        f"ExecStartPre=-{_remove()}",
         f"ExecStart={command_lines(command(spec))}",
         f"ExecStop=-{command_line([DOCKER, 'stop', '-t', str(stop), CONTAINER])}",
+        "# Docker's daemon runs the container, not this unit: when the docker command is killed, systemd skips ExecStop and finds nothing",
+        "# of the container in the unit's control group. It would hold memory, ports and the rendezvous.",
+        f"ExecStopPost=-{_remove()}",
         "# The two limits below are the docker command's; the engine's own are --ulimit and --oom-score-adj.",
         *policy(spec, stop + _KILL_MARGIN_S),
         *cache_directory(spec),
@@ -53,6 +56,10 @@ def render(spec: EngineSpec) -> dict[str, str]:
         *INSTALL,
     ]
     return {PATH: "\n".join(lines) + "\n"}
+
+
+def _remove() -> str:
+    return command_line([DOCKER, "rm", "--force", CONTAINER])
 
 
 def command(spec: EngineSpec) -> list[list[str]]:

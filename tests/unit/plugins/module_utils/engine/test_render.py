@@ -183,6 +183,7 @@ def test_docker_touches_its_own_container_only():
     text = "\n".join(lines(spec_of()))
     assert "ExecStartPre=-/usr/bin/docker rm --force gb10-ring-engine\n" in text
     assert "ExecStop=-/usr/bin/docker stop -t 30 gb10-ring-engine\n" in text
+    assert "ExecStopPost=-/usr/bin/docker rm --force gb10-ring-engine\n" in text  # also when the docker command was killed
     assert "TimeoutStopSec=45" in text
 
 
