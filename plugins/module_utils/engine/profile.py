@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import values
+from . import engram_place, values
 from .invariants import profile_problems
 from .values import Rule
 
@@ -47,6 +47,7 @@ class Profile:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     gid_variables: tuple[str, ...] = ()
+    engram: Mapping[str, Any] = field(default_factory=dict)
     image: str = ""
     image_id: str = ""
     model_mount: str = "/models"
@@ -100,6 +101,7 @@ def parse(given: Any, size: int, where: str = "engine profile") -> Profile:
             )
     if not complete.get("command"):
         complete["command"] = COMMANDS[complete.get("engine", Profile.engine)]
+    complete["engram"] = engram_place.completed(complete.get("engram", {}), complete.get("engine", Profile.engine))
     # What contradicts itself is told together with what is missing, so that one run shows everything.
     missing = {key: "" if key != "tensor_parallel" else size for key, rule in _RULES.items() if rule.required}
     problems += profile_problems(Profile(**{**missing, **complete}))
@@ -155,6 +157,11 @@ _THINKING = {
     "disable": Rule(values.flags, "a mapping of chat_template_kwargs"),
     "default": Rule(values.boolean, "true or false"),
 }
+_ENGRAM = {
+    "placement": Rule(values.one_of(*engram_place.PLACEMENTS), f"one of {', '.join(engram_place.PLACEMENTS)}"),
+    "rule": Rule(values.one_of(*engram_place.RULES), f"one of {', '.join(engram_place.RULES)}"),
+    "directory": Rule(values.optional_path, "an absolute path on the nodes"),
+}
 _KUBERNETES = {
     "service": Rule(values.text, "name of the InferenceService", required=True),
     "model": Rule(values.text, "name of the Model", required=True),
@@ -183,6 +190,7 @@ _RULES: dict[str, Rule] = {
     "args": Rule(values.args, "a list of texts"),
     "env": Rule(values.env, "a mapping of variable names to texts"),
     "gid_variables": Rule(values.env_names, "a list of variable names"),
+    "engram": Rule(values.empty_or(values.mapping_of(_ENGRAM)), "a mapping of placement, rule and directory"),
     "image": Rule(values.image, "an image as NAME@sha256:DIGEST, or NAME:TAG where only a tag is published"),
     "image_id": Rule(values.image_id, "the id of an image on the nodes, sha256: and 64 hexadecimal digits"),
     "model_mount": Rule(values.path, "an absolute path in the container"),

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..checkpoint import engram
+from . import engram_place
 from .environment import Meeting, Node, SpecError, environment, fields, filled, filled_value, meeting, rdma_devices
 from .gate_nccl import can_come
 from .invariants import model_problems, shape_problems
@@ -27,6 +28,7 @@ class ModelPlace:
     """Where the checkpoint lies. root: the directory that holds revisions/. config: the revision's config.json, None: not staged.
 
     config_digest: SHA-256 of that file. engine_path: where the engine finds the revision when that is not below its mount.
+    engine_root: where it finds the root when that is not its mount.
     """
 
     root: str
@@ -34,6 +36,7 @@ class ModelPlace:
     config_digest: str = ""
     config: Mapping[str, Any] | None = None
     engine_path: str = ""
+    engine_root: str = ""
 
     @property
     def path(self) -> str:
@@ -161,6 +164,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
     inside = profile.renderer != "venv"
     where = meeting(profile, node)
     root, cache = (profile.model_mount, profile.cache_mount) if inside else (model.root, profile.cache_directory)
+    root = model.engine_root or root
     devices = rdma_devices(node)
     known = fields(node, where, _model_fields(profile, node, model, root, cache), list(devices))
     argv = _vllm(profile, node, where, known) if profile.engine == "vllm" else _sglang(profile, node, where, known)
@@ -186,6 +190,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
             "path": model.path,
             "engine_path": known["model"],
             "config_sha256": model.config_digest,
+            **_rows(profile, model),
         },
         working_directory=profile.working_directory or model.root,
         cache_directory=profile.cache_directory,
@@ -199,17 +204,25 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
     )
 
 
+def _rows(profile: Profile, model: ModelPlace) -> dict[str, str]:
+    """The directory of Engram rows, where the revision does not hold them."""
+    directory = engram_place.directory_of(profile, model.root)
+    return {"engram": directory} if directory else {}
+
+
 def _model_fields(profile: Profile, node: Node, model: ModelPlace, root: str, cache: str) -> dict[str, str]:
+    revision = model.engine_path or model.below(root)
     return {
-        "model": model.engine_path or model.below(root),
+        "model": revision,
         "model_root": root,
         "cache": cache,
+        "engram": engram_place.seen_at(engram_place.directory_of(profile, model.root), model.root, root) or revision,
         "engram_rows": _engram_rows(profile, node, model) if _asks(profile, "{engram_rows}") else "",
     }
 
 
 def _asks(profile: Profile, what: str) -> bool:
-    return any(what in value for value in profile.env.values())
+    return any(what in value for value in (*profile.env.values(), *engram_place.variables(profile).values()))
 
 
 def _engram_rows(profile: Profile, node: Node, model: ModelPlace) -> str:
@@ -217,7 +230,7 @@ def _engram_rows(profile: Profile, node: Node, model: ModelPlace) -> str:
     if model.config is None:
         return "NOT-STAGED"
     try:
-        tables = engram.ranges(model.config, node.size, profile.engine)[node.rank]
+        tables = engram.ranges(model.config, node.size, engram_place.rule_of(profile))[node.rank]
     except engram.EngramError as error:
         raise SpecError(f"{model.path}/config.json: {error}") from error
     return ",".join(f"{layer}:{rows[0]}:{rows[1]}" for layer, rows in tables.items())
@@ -293,10 +306,12 @@ def _container(profile: Profile, model: ModelPlace) -> Container:
     more = tuple(
         Mount(mount["source"], mount["target"], bool(mount.get("read_only", True))) for mount in profile.mounts
     )
+    rows = engram_place.directory_of(profile, model.root)
+    beside = engram_place.seen_at(rows, model.root, profile.model_mount) == engram_place.MOUNT
     return Container(
         image=profile.image_id or profile.image,
         reference=profile.image,
-        mounts=(*own, *more),
+        mounts=(*own, *([Mount(rows, engram_place.MOUNT)] if beside else []), *more),
         devices=profile.devices,
         gpus=profile.gpus,
         capabilities=profile.capabilities,

@@ -102,7 +102,11 @@ def start_of_unit(spec: EngineSpec, after: Sequence[str] = ()) -> list[str]:
         f"Description={description(spec)}",
         f"After={needed}",
         f"Wants={needed}",
-        f"RequiresMountsFor={quote(spec.model['root'], expand_dollar=False)}",
+        *(
+            f"RequiresMountsFor={quote(spec.model[place], expand_dollar=False)}"
+            for place in ("root", "engram")
+            if place in spec.model
+        ),
         "# However often the group is started: nothing starts it but people, the supervisor's orders and a boot.",
         "StartLimitIntervalSec=0",
         "",
