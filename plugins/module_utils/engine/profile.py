@@ -47,6 +47,7 @@ class Profile:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     gid_variables: tuple[str, ...] = ()
+    nccl: bool = True
     image: str = ""
     image_id: str = ""
     model_mount: str = "/models"
@@ -67,6 +68,7 @@ class Profile:
     weights_gib: float = 0.0
     activations_gib: float = 0.0
     graphs_gib: float = 0.0
+    page_cache: str = "drop"
     pins: Mapping[str, str] = field(default_factory=dict)
     log_lines: tuple[Mapping[str, str], ...] = ()
     sees: bool = False
@@ -175,6 +177,7 @@ _RULES: dict[str, Rule] = {
     "args": Rule(values.args, "a list of texts"),
     "env": Rule(values.env, "a mapping of variable names to texts"),
     "gid_variables": Rule(values.env_names, "a list of variable names"),
+    "nccl": Rule(values.boolean, "true or false"),
     "image": Rule(values.image, "an image as NAME@sha256:DIGEST, or NAME:TAG where only a tag is published"),
     "image_id": Rule(values.image_id, "the id of an image on the nodes, sha256: and 64 hexadecimal digits"),
     "model_mount": Rule(values.path, "an absolute path in the container"),
@@ -195,6 +198,7 @@ _RULES: dict[str, Rule] = {
     "weights_gib": Rule(values.number(0, 1024), _GIB),
     "activations_gib": Rule(values.number(0, 1024), _GIB),
     "graphs_gib": Rule(values.number(0, 1024), _GIB),
+    "page_cache": Rule(values.one_of("drop", "keep"), "drop or keep"),
     "pins": Rule(values.text_mapping, "a mapping of Python distributions to versions"),
     "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means}"),
     "sees": Rule(values.boolean, "true or false"),

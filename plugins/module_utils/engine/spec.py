@@ -13,6 +13,7 @@ from typing import Any
 
 from ..checkpoint import engram
 from .environment import Meeting, Node, SpecError, environment, fields, filled, filled_value, meeting, rdma_devices
+from .host_needs import memory
 from .invariants import model_problems, shape_problems
 from .options import words
 from .profile import Profile
@@ -91,10 +92,10 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a healthy rank shows. log_lines: {text, want, means} of this rank. memory_gib: weights, activations, graphs; 0: unknown."""
+    """What a healthy rank shows. log_lines: {text, want, means} of this rank. memory: what it takes, as host_needs.memory() says."""
 
     log_lines: tuple[Mapping[str, str], ...]
-    memory_gib: float
+    memory: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -275,7 +276,7 @@ def _expected(profile: Profile, node: Node) -> Expected:
     )
     if node.rank == 0:
         lines = (*lines, {"text": profile.ready_line, "want": "present", "means": "the API has started"})
-    return Expected(lines, profile.weights_gib + profile.activations_gib + profile.graphs_gib)
+    return Expected(lines, memory(profile.to_dict()))
 
 
 def _container(profile: Profile, model: ModelPlace) -> Container:
