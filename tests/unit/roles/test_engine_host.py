@@ -70,3 +70,30 @@ MEMORY_CASES = {
 def test_the_room_before_a_start_is_the_profiles(tmp_path: Path) -> None:
     found = of_role("memory", MEMORY, {case: given for case, (given, _wanted) in MEMORY_CASES.items()}, tmp_path)
     assert found == {case: wanted for case, (_given, wanted) in MEMORY_CASES.items()}
+
+
+NCCL = ("rdma_nccl_path", "rdma_nccl_image", "rdma_nccl_runtime", "rdma_nccl_required")
+RING_IMAGE = yaml.safe_load((ROOT / "roles/engine/profiles/vllm-tp3-ring-exl3.yml").read_text())["image"]
+NCCL_CASES = {
+    "without-an-engine": ({}, ["", "", "auto", True]),
+    "image": (RING, ["", RING_IMAGE, "docker", False]),
+    "podman": ({**RING, "engine_renderer": "podman"}, ["", RING_IMAGE, "podman", False]),
+    "an-id-goes-before-a-name": (
+        {"engine_profile": "vllm-tp3-ring-docker", "ring_size": 3, "engine_overrides": {"image_id": DIGEST}},
+        ["", DIGEST, "docker", False],
+    ),
+    "virtual-environment": (BARE, ["/opt/vllm/venv", "", "auto", False]),
+    "a-program-elsewhere": (
+        {**BARE, "engine_overrides": {"executable": "/opt/vllm/vllm"}},
+        ["/opt/vllm", "", "auto", False],
+    ),
+    "the-cluster-has-the-image": ({**RING, "engine_renderer": "kubernetes"}, ["", "", "auto", False]),
+    "the-lab-has-none": ({**LAB, "ring_size": 3}, ["", "", "auto", False]),
+    "vllm-on-cpu-has-none": ({"engine_profile": "lab-vllm-cpu", "ring_size": 3}, ["", "", "auto", False]),
+    "the-user-has-the-last-word": ({**BARE, "rdma_nccl_path": "/usr/lib"}, ["/usr/lib", "", "auto", False]),
+}
+
+
+def test_the_nccl_that_is_looked_at_is_the_profiles(tmp_path: Path) -> None:
+    found = of_role("rdma", NCCL, {case: given for case, (given, _wanted) in NCCL_CASES.items()}, tmp_path)
+    assert found == {case: wanted for case, (_given, wanted) in NCCL_CASES.items()}
