@@ -80,7 +80,8 @@ def manifests(
     root = specs[0].model["root"]
     members = list(zip(cluster.nodes, cluster.claims, strict=True))
     base = storage(cluster.namespace, members, root, cluster.capacity)
-    jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members]
+    drops = profile.page_cache == "drop"
+    jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members if drops]
     if cluster.source and profile.kubernetes.get("pad_config"):
         base.append(config_program(profile, cluster.namespace, pad_program))
         jobs += config_jobs(profile, cluster.namespace, members, specs[0].model["engine_path"])

@@ -48,6 +48,7 @@ class Profile:
     env: Mapping[str, str] = field(default_factory=dict)
     gid_variables: tuple[str, ...] = ()
     engram: Mapping[str, Any] = field(default_factory=dict)
+    nccl: bool = True
     image: str = ""
     image_id: str = ""
     model_mount: str = "/models"
@@ -69,6 +70,7 @@ class Profile:
     weights_gib: float = 0.0
     activations_gib: float = 0.0
     graphs_gib: float = 0.0
+    page_cache: str = "drop"
     pins: Mapping[str, str] = field(default_factory=dict)
     log_lines: tuple[Mapping[str, Any], ...] = ()
     sees: bool = False
@@ -191,6 +193,7 @@ _RULES: dict[str, Rule] = {
     "env": Rule(values.env, "a mapping of variable names to texts"),
     "gid_variables": Rule(values.env_names, "a list of variable names"),
     "engram": Rule(values.empty_or(values.mapping_of(_ENGRAM)), "a mapping of placement, rule and directory"),
+    "nccl": Rule(values.boolean, "true or false"),
     "image": Rule(values.image, "an image as NAME@sha256:DIGEST, or NAME:TAG where only a tag is published"),
     "image_id": Rule(values.image_id, "the id of an image on the nodes, sha256: and 64 hexadecimal digits"),
     "model_mount": Rule(values.path, "an absolute path in the container"),
@@ -211,6 +214,7 @@ _RULES: dict[str, Rule] = {
     "weights_gib": Rule(values.number(0, 1024), _GIB),
     "activations_gib": Rule(values.number(0, 1024), _GIB),
     "graphs_gib": Rule(values.number(0, 1024), _GIB),
+    "page_cache": Rule(values.one_of("drop", "keep"), "drop or keep"),
     "pins": Rule(values.text_mapping, "a mapping of Python distributions to versions"),
     "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means, required}"),
     "sees": Rule(values.boolean, "true or false"),

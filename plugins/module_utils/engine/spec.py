@@ -15,6 +15,7 @@ from ..checkpoint import engram
 from . import engram_place
 from .environment import Meeting, Node, SpecError, environment, fields, filled, filled_value, meeting, rdma_devices
 from .gate_nccl import can_come
+from .host_needs import memory
 from .invariants import model_problems, shape_problems
 from .options import words
 from .profile import Profile
@@ -95,10 +96,13 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a healthy rank shows. log_lines: {text, want, means}, some with required, of this rank. memory_gib: weights, activations, graphs; 0: unknown."""
+    """What a healthy rank shows. log_lines: {text, want, means}, some with required, of this rank.
+
+    memory: what it takes, as host_needs.memory() says.
+    """
 
     log_lines: tuple[Mapping[str, Any], ...]
-    memory_gib: float
+    memory: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -294,7 +298,7 @@ def _expected(profile: Profile, node: Node, env: Mapping[str, str]) -> Expected:
     )
     if node.rank == 0 and profile.ready_line:
         lines = (*lines, {"text": profile.ready_line, "want": "present", "means": "the API has started"})
-    return Expected(lines, profile.weights_gib + profile.activations_gib + profile.graphs_gib)
+    return Expected(lines, memory(profile.to_dict()))
 
 
 def _required(line: Mapping[str, Any]) -> dict[str, bool]:

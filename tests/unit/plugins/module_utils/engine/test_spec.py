@@ -121,7 +121,13 @@ def test_start_order_and_what_a_healthy_rank_shows(rank, position, lines):
     assert spec.readiness.line == "Application startup complete"
     assert [line["text"] for line in spec.expected.log_lines] == lines
     assert spec.expected.log_lines[0]["want"] == "present"
-    assert spec.expected.memory_gib == 72
+    assert spec.expected.memory == {
+        "weights_gib": 70,
+        "activations_gib": 0,
+        "graphs_gib": 2,
+        "utilization": 0,
+        "page_cache": "drop",
+    }
     silent = build(replace(PROFILE, ready_line=""), replace(NODE, rank=rank), MODEL)
     assert [line["text"] for line in silent.expected.log_lines] == [text for text in lines if len(text) == 1]
 
