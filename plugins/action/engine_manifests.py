@@ -88,7 +88,12 @@ def manifests(hostvars, options):
     if not options["source"] and not options["revision"]:
         raise SpecError("revision is empty: name the one that is staged on the nodes (engine_revision), or a source")
     path = kubernetes.engine_path(options["source"], options["revision"])
-    place = ModelPlace(options["model_root"], options["revision"], engine_path=path)
+    place = ModelPlace(
+        options["model_root"],
+        options["revision"],
+        engine_path=path,
+        engine_root=kubernetes.engine_root(options["source"]),
+    )
     cluster = kubernetes.Cluster(
         namespace=options["namespace"],
         nodes=tuple(str(hostvars[host].get(NODE_NAME, host)) for host in hosts),

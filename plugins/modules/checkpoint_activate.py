@@ -14,12 +14,14 @@ author:
 description:
   - Points the symbolic link C(current) of the checkpoint to a revision, in one rename.
   - Refuses a revision that has no receipt, and one whose files do not have the sizes and times of its receipt any more.
+  - With O(engram) also one whose Engram rows on this node are not those that its engine reads.
   - >-
     A group switches in phases, each on all nodes before the next one: V(prepare), V(commit), and V(finish) once the revision is
     accepted, or V(revert). Where a node is in that is kept in C(switch.json) of the checkpoint, so that a run which ends early can
     be finished or taken back by the next one.
 extends_documentation_fragment:
   - gb10.ring.checkpoint_place
+  - gb10.ring.engram_wanted
 options:
   revision:
     description: Name of the revision. With O(phase=revert), of the one that is given up.
@@ -40,11 +42,6 @@ options:
       - Revision that the whole group goes back to if the switch fails, empty when there is none. For O(phase=prepare).
       - Without it, the one that is active on this node.
     type: str
-  engram_directory:
-    description:
-      - Directory that the engine reads Engram rows from, where all revisions share one (O(gb10.ring.engram_rows#module:placement=directory)).
-      - A revision whose tables are not those that these rows were taken from is refused.
-    type: path
   downtime_s:
     description: Seconds that the switch took the group out of service, to be recorded with O(phase=finish).
     type: float
@@ -96,6 +93,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import fronte
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import ACTIVATE_OPTIONS
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_standing import Rows
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.survey import current_revision
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
@@ -107,7 +105,7 @@ def main() -> None:
     try:
         frontend.check_names(name, revision)
         previous = current_revision(layout)
-        rows, refusal = module.params["engram_directory"] or "", ""
+        rows, refusal = Rows.from_options(module.params["engram"]), ""
         if phase in ("now", "prepare", "commit"):
             refusal = standing.activation_of(layout, revision, rows).refusal
         if refusal and not module.check_mode:

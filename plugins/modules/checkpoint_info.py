@@ -16,6 +16,7 @@ description:
   - With O(verify=full) a file for which the store had no checksum is left out.
   - Does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together.
 extends_documentation_fragment:
+  - gb10.ring.engram_wanted
   - gb10.ring.attributes.looking
   - gb10.ring.checkpoint_place
   - gb10.ring.checkpoint_look

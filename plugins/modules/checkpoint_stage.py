@@ -31,6 +31,7 @@ description:
     changed chunks are fetched, and the others are read back and compared.
   - What is written does not stay in the page cache, which on a GB10 is memory that the GPU lacks.
 extends_documentation_fragment:
+  - gb10.ring.engram_wanted
   - gb10.ring.checkpoint_s3
   - gb10.ring.checkpoint_bring
 options:

@@ -41,7 +41,7 @@ options:
       - V(health) and V(models) look at C(/health), which llama.cpp's and other servers have too, and at C(/v1/models).
       - V(arithmetic) and V(count) are a few sums, and the numbers from 1 to 20.
       - V(logprobs) looks whether log probabilities are numbers. vLLM answers status 400 when they are not.
-      - V(reasoning) looks for markers in the answer and, with O(thinking), for the field with the reasoning.
+      - V(reasoning) looks for markers in the answer and, with O(thinking.enable), for the field with the reasoning.
       - V(tools) wants one call of C(get_weather), V(nonce) one word back.
       - V(streams) asks O(streams) times at once, each for a word of its own, and looks for words of others.
       - V(needle) hides a code in a long text at 10, 50 and 90 per cent of it. V(image) shows three stripes, in an order that changes.
@@ -60,15 +60,34 @@ options:
     elements: int
     default: []
   thinking:
-    description: C(chat_template_kwargs) that make the model think, for V(reasoning); DeepSeek's is C(thinking), with the value true. Empty when it does not.
+    description:
+      - How the model is told to think before it answers, or not to. Every question but V(reasoning) is asked without thinking.
+      - Empty when it cannot think.
     type: dict
     default: {}
+    suboptions:
+      enable:
+        description:
+          - C(chat_template_kwargs) that make it think; DeepSeek's is C(thinking), with the value true. V(reasoning) then wants the field with it.
+          - Empty where no reasoning parser takes the reasoning out of the answer.
+        type: dict
+        default: {}
+      disable:
+        description: C(chat_template_kwargs) that keep it from thinking.
+        type: dict
+        default: {}
+      default:
+        description: Whether it thinks when it is told neither. Without O(thinking.disable) an answer then gets at least 4096 tokens.
+        type: bool
+        default: false
   sees:
     description: Whether the group serves a vision tower.
     type: bool
     default: false
   reference:
-    description: File on the node with the answers that V(parity) compares with. Empty for none.
+    description:
+      - File on the node with the answers that V(parity) compares with. Empty for none.
+      - One that is not there, or holds no recorded answers, is a failed check of V(parity).
     type: path
     default: ""
   record:
@@ -88,7 +107,7 @@ options:
     type: dict
     default: {}
   max_tokens:
-    description: Most tokens of an answer. A model that thinks before it answers needs more than the answer.
+    description: Most tokens of an answer, the thinking before it too.
     type: int
     default: 512
   timeout_s:
@@ -154,7 +173,7 @@ import string
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import acceptance, acceptance_long
+from ansible_collections.gb10.ring.plugins.module_utils.engine import acceptance, acceptance_long, thinking
 from ansible_collections.gb10.ring.plugins.module_utils.engine.asking import Asking
 from ansible_collections.gb10.ring.plugins.module_utils.engine.client import Client
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text, write_text
@@ -167,7 +186,15 @@ SPEC = {
     "probes": {"type": "list", "elements": "str", "choices": list(acceptance.NAMES), "default": list(acceptance.NAMES)},
     "streams": {"type": "int", "default": 4},
     "needle_lengths": {"type": "list", "elements": "int", "default": []},
-    "thinking": {"type": "dict", "default": {}},
+    "thinking": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "enable": {"type": "dict", "default": {}},
+            "disable": {"type": "dict", "default": {}},
+            "default": {"type": "bool", "default": False},
+        },
+    },
     "sees": {"type": "bool", "default": False},
     "reference": {"type": "path", "default": ""},
     "record": {"type": "bool", "default": False},
@@ -179,20 +206,14 @@ SPEC = {
 
 
 def referenced(path):
-    """The prompts of a reference file. Raises HostError when it is none."""
-    text = read_text(path)
-    if text is None:
-        raise HostError(
-            f"{path}: no such file. Cure: record a reference first (record: true), or leave reference empty"
-        )
+    """The prompts of a reference file, and why there are none; the other questions are asked all the same."""
     try:
-        held = json.loads(text)
-    except ValueError as error:
-        raise HostError(f"{path} is not JSON ({error}). Cure: record it again") from error
-    problem = acceptance_long.reference_problem(held)
-    if problem:
-        raise HostError(f"{path}: {problem}. Cure: record it again")
-    return tuple(held["prompts"])
+        text = read_text(path)
+        held = json.loads(text) if text is not None else None
+    except (HostError, ValueError) as error:
+        return (), f"{path}: {error}"
+    problem = "no such file on this node" if text is None else acceptance_long.reference_problem(held)
+    return ((), f"{path}: {problem}") if problem else (tuple(held["prompts"]), "")
 
 
 def settings_of(options):
@@ -201,13 +222,15 @@ def settings_of(options):
     if options["record"] and not options["reference"]:
         raise HostError("record is true and reference is empty: name the file to write")
     wanted = bool(options["reference"]) and "parity" in options["probes"] and not options["record"]
+    reference, unreadable = referenced(options["reference"]) if wanted else ((), "")
     return acceptance.Settings(
         probes=tuple(options["probes"]),
         streams=options["streams"],
         needle_lengths=tuple(options["needle_lengths"]),
         thinking=options["thinking"],
         sees=options["sees"],
-        reference=referenced(options["reference"]) if wanted else (),
+        reference=reference,
+        unreadable=unreadable,
         record=options["record"],
         near_tie=options["near_tie"],
     )
@@ -234,7 +257,8 @@ def recorded(options, results, check_mode):
 def act(options, check_mode):
     settings = settings_of(options)
     nonce = "".join(secrets.choice(string.ascii_lowercase) for _letter in range(10))
-    asking = Asking(options["served_model_name"], nonce, options["extra"], options["max_tokens"])
+    room = thinking.tokens(options["thinking"], options["max_tokens"])
+    asking = Asking(options["served_model_name"], nonce, options["extra"], room, thinking.quiet(options["thinking"]))
     client = Client(options["url"], options["timeout_s"], options["api_key"] or "")
     chosen = acceptance.probes(asking, settings)
     results = acceptance.run(chosen, client.send_all)

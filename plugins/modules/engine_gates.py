@@ -14,17 +14,21 @@ author:
 description:
   - Reads what the rank was started with from O(record_path), and compares each setting that claims an effect with the line of its log, or
     the metric of the head, that proves it. Settings that are not set are not checked.
-  - RDMA as transport by all devices of E(NCCL_IB_HCA), subnet-aware routing, Engram rows from the node, CUDA graphs, accepted draft tokens,
-    and the C(log_lines) of the profile.
+  - RDMA as transport by all devices of E(NCCL_IB_HCA), and these being all planned ones, subnet-aware routing, the rank's Engram rows of
+    every table from where they were to be read, CUDA graphs, accepted draft tokens, and the C(log_lines) of the profile; of vLLM and of
+    SGLang, each by its own lines and metrics.
   - Changes nothing and does not fail on a failed check. When the unit does not run, M(gb10.ring.engine_ready) says so, and nothing is
     checked here.
+  - Every device of O(ports) has to be among those that the rank was started with.
+extends_documentation_fragment:
+  - gb10.ring.fabric_ports
 options:
   node:
     description: Inventory name of the node, used in the checks.
     type: str
     required: true
   url:
-    description: Base URL of the head's API. C(/metrics) is asked for on rank 0 only.
+    description: Base URL of the head's API. C(/metrics) and C(/version) are asked for on rank 0 only.
     type: str
     required: true
   unit:
@@ -50,8 +54,8 @@ attributes:
     description: Never changes anything.
     support: full
 notes:
-  - A claim whose log line these settings switch off, such as E(NCCL_IB_SUBNET_AWARE_ROUTING) without E(NCCL_DEBUG_SUBSYS), gives a check of
-    severity C(info) that says what to set.
+  - A claim whose log line these settings switch off, such as E(NCCL_IB_SUBNET_AWARE_ROUTING) without E(NCCL_DEBUG_SUBSYS), gives a failed
+    check of severity C(warning) that says what to set.
   - Of the log of the running process, the oldest 50000 lines and the newest 5000 are read.
 seealso:
   - module: gb10.ring.engine_ready
@@ -62,15 +66,16 @@ EXAMPLES = r"""
   gb10.ring.engine_gates:
     node: "{{ inventory_hostname }}"
     url: http://192.0.2.11:8000
+    ports: "{{ fabric_ports }}"
   register: engine_gate_checks
 """
 
 RETURN = r"""
 checks:
   description:
-    - C(engine.transport), C(engine.rdma_errors), C(engine.subnet_routing), C(engine.engram_rows), C(engine.cuda_graphs),
-      C(engine.speculation), C(engine.log_line), as far as the settings claim them, each with C(id), C(node), C(ok), C(severity), C(found),
-      C(expected), C(cure).
+    - C(engine.devices), C(engine.transport), C(engine.rdma_errors), C(engine.subnet_routing), C(engine.engram_rows),
+      C(engine.cuda_graphs), C(engine.speculation), C(engine.log_line), as far as the settings claim them, each with C(id), C(node), C(ok),
+      C(severity), C(found), C(expected), C(cure).
   returned: success
   type: list
   elements: dict
@@ -89,24 +94,41 @@ memory:
   returned: success
   type: dict
   sample: {total: 130662400000, available: 12884901888, weights: 88583700480, kv: 9878424780}
+versions:
+  description: Versions of C(engine) and C(nccl) that the rank runs, empty where nothing tells.
+  returned: success
+  type: dict
+  sample: {engine: 0.32.0, nccl: 2.30.7}
 """
 
 from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import gates, gates_look
+from ansible_collections.gb10.ring.plugins.module_utils.engine import (
+    gate_claims,
+    gate_memory,
+    gate_versions,
+    gates,
+    gates_look,
+)
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
 
 def act(options):
     """The module's result. Raises HostError."""
     record = gates_look.record(options["record_path"])
-    claims = gates.started(record or {})
+    config = gates_look.config(record) if record else None
+    claims = gate_claims.started(record or {}, options["ports"], config)
     seen = gates_look.look(options["unit"], options["url"], claims.rank == 0) if record else None
     found = gates.checks(options["node"], claims, seen) if seen else []
-    memory = gates.memory(gates_look.meminfo(Path(options["proc_root"])), seen.lines if seen else ())
-    return {"checks": [check.to_dict() for check in found], "memory": memory}
+    seen = seen or gate_claims.Seen()
+    return {
+        "checks": [check.to_dict() for check in found],
+        "memory": gate_memory.memory(gates_look.meminfo(Path(options["proc_root"])), seen.lines, claims.engine),
+        "versions": gate_versions.versions(seen.lines, seen.version),
+    }
 
 
 def main():
@@ -114,6 +136,7 @@ def main():
         argument_spec={
             "node": {"type": "str", "required": True},
             "url": {"type": "str", "required": True},
+            "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
             "unit": {"type": "str", "default": "gb10-ring-engine.service"},
             "record_path": {"type": "path", "default": "/etc/gb10-ring/engine.json"},
             "proc_root": {"type": "path", "default": "/proc"},

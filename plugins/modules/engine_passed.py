@@ -96,6 +96,11 @@ ready_timeout_s:
   description: How long the group may take with it until it serves, in seconds.
   returned: success
   type: int
+memory:
+  description: What a rank takes with it, as RV(gb10.ring.engine_unit#module:spec) says; empty when that is not known.
+  returned: success
+  type: dict
+  sample: {weights_gib: 82.5, activations_gib: 7, graphs_gib: 2, utilization: 0.8, page_cache: drop}
 problem:
   description: Why the node cannot go back to it, empty when it can.
   returned: success
@@ -180,6 +185,7 @@ def main() -> None:
         group=dict(kept.group) if kept else {},
         described=kept.text() if kept else "",
         **passed.readiness(kept),
+        memory=passed.memory(kept),
         problem=passed.problem(kept, bool(kept) and Path(kept.model).is_dir()),
     )
 

@@ -29,27 +29,23 @@ options:
     type: str
     default: gb10-ring-engine.service
   weights_gib:
-    description: Weights of a rank in GiB, 0 for no comparison.
+    description: Weights of a rank in GiB, 0 for no comparison. By default this and the three that follow are those of O(spec).
     type: float
-    default: 0.0
   activations_gib:
     description: Activations of a rank in GiB.
     type: float
-    default: 0.0
   graphs_gib:
     description: CUDA graphs of a rank in GiB.
     type: float
-    default: 0.0
   utilization:
     description: Part of the machine's memory that the engine asks for, 0 for no comparison.
     type: float
-    default: 0.0
   memory_wait_s:
     description: How long memory of an engine that just ended may take to come back, in seconds.
     type: float
     default: 120.0
   nvidia_smi:
-    description: Path of nvidia-smi. Where it is absent nothing is said of a GPU.
+    description: Path of nvidia-smi. Where it is absent nothing is said of a GPU; where it fails that is a failed check.
     type: path
     default: /usr/bin/nvidia-smi
   proc_root:
@@ -110,10 +106,7 @@ SPEC = {
     "node": {"type": "str", "required": True},
     "spec": {"type": "dict", "required": True},
     "unit": {"type": "str", "default": NAME},
-    **{
-        name: {"type": "float", "default": 0.0}
-        for name in ("weights_gib", "activations_gib", "graphs_gib", "utilization")
-    },
+    **{name: {"type": "float"} for name in before_look.SIZES},
     "memory_wait_s": {"type": "float", "default": 120.0},
     "nvidia_smi": {"type": "path", "default": "/usr/bin/nvidia-smi"},
     "proc_root": {"type": "path", "default": "/proc"},

@@ -13,7 +13,7 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - >-
-    Looks at this rank's systemd unit and at the head's C(/health), on rank 0 at C(/v1/models) too, until the group serves, this
+    Looks at this rank's systemd unit and at the head's C(/health), on rank 0 at C(/v1/models) and the engine's log too, until the group serves, this
     rank's engine has ended by itself, or O(timeout_s) has passed.
   - >-
     Changes nothing and does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together. The cure of a
@@ -49,14 +49,28 @@ options:
     type: int
     default: 900
   probe:
-    description: Whether rank 0 also asks the model a question with a known answer, once the group serves.
+    description:
+      - Whether rank 0 also asks the model a question with a known answer, once the group serves.
+      - The model is told not to think first, by C(thinking) of the profile that C(/etc/gb10-ring/engine.json) was rendered from.
+    type: bool
+    default: false
+  extra:
+    description: Put into the body of that question, for settings that an engine wants.
+    type: dict
+    default: {}
+  ready_line:
+    description:
+      - >-
+        Whether rank 0 is ready only when the log of its present run has the text that C(ready_line) of the profile is, as
+        C(/etc/gb10-ring/engine.json) has it. The whole log of the run is read, so it is meant for a run that has just begun.
     type: bool
     default: false
   log_lines:
     description:
       - >-
         What the log of a healthy rank has or lacks, for the check C(engine.log) once the group serves: C(text), C(want) (V(present) or
-        V(absent)) and C(means). The whole log of the run is read, so it is meant for a run that has just begun.
+        V(absent)), C(means) and C(required). The whole log of the run is read, so it is meant for a run that has just begun.
+      - A line that must not be there is an error, and so is one that is missing and C(required). Others that are missing are a warning.
     type: list
     elements: dict
     default: []
@@ -95,6 +109,7 @@ checks:
   description:
     - C(engine.unit) of every rank and, while it runs, C(engine.config); of rank 0 also C(engine.health) and, with O(probe), C(engine.chat).
     - With O(log_lines) also C(engine.log), once the group serves.
+    - C(engine.health) has the last state of all that was waited for.
   returned: success
   type: list
   elements: dict
@@ -109,7 +124,7 @@ checks:
       description: Whether it held.
       type: bool
     severity:
-      description: What a failure means, V(error), or V(warning) for C(engine.config).
+      description: What a failure means, V(error), or V(warning) for C(engine.config) and for missing lines of C(engine.log).
       type: str
     found:
       description: What was found.
@@ -150,7 +165,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import (
     with_chat,
     with_ending,
 )
-from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of
+from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import NAME, hash_of, ready_line_of, thinking_of
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
 
 
@@ -164,6 +179,8 @@ def main() -> None:
             "unit": {"type": "str", "default": NAME},
             "timeout_s": {"type": "int", "default": 900},
             "probe": {"type": "bool", "default": False},
+            "extra": {"type": "dict", "default": {}},
+            "ready_line": {"type": "bool", "default": False},
             "log_lines": {"type": "list", "elements": "dict", "default": []},
             "etc_root": {"type": "path", "default": "/etc"},
             "run_root": {"type": "path", "default": "/run"},
@@ -174,11 +191,14 @@ def main() -> None:
     unit, url, name = options["unit"], options["url"], options["served_model_name"]
     logged = []
     try:
-        wanted = hash_of(read_text(f"{options['etc_root']}/gb10-ring/engine.json"))
-        seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted), options["timeout_s"], unit)
+        record = read_text(f"{options['etc_root']}/gb10-ring/engine.json")
+        wanted = hash_of(record)
+        line = ready_line_of(record) if options["ready_line"] else ""
+        seen = machine.wait(lambda: machine.look(unit, options["rank"], url, wanted, line), options["timeout_s"], unit)
         seen = with_ending(seen, life.own_rank(options["run_root"]))
         if options["probe"] and options["rank"] == 0 and outcome(seen) == "ready":
-            seen = machine.explained(with_chat(seen, machine.chat(url, name)), unit)
+            answer = machine.chat(url, name, thinking_of(record), options["extra"])
+            seen = machine.explained(with_chat(seen, answer), unit)
         if options["log_lines"] and outcome(seen) == "ready":
             logged = [log_check(options["node"], unit, machine.log_of_run(unit), options["log_lines"])]
     except HostError as error:

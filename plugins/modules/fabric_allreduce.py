@@ -258,7 +258,7 @@ def act(options):
     found = allreduce.checks(options["node"], options["shape"], options["size"], told, settings)
     if options["backend"] == "nccl" and log:
         wanted = fabric["NCCL_IB_HCA"].removeprefix("=").split(",")
-        found += nccl_log.checks(options["node"], options["shape"], log, wanted)
+        found += nccl_log.checks(options["node"], options["shape"], log, wanted, env)
     result = {"checks": [check.to_dict() for check in found], "allreduce": told}
     if not all(check.ok for check in found):
         result["log"] = log.splitlines()[-SHOWN:]

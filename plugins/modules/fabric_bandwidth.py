@@ -101,7 +101,7 @@ EXAMPLES = r"""
     ports: "{{ fabric_ports }}"
     earlier: "{{ fabric_checks }}"
   throttle: 1
-  register: fabric_checks
+  register: fabric_bandwidth_result
 
 - name: Listen no more
   gb10.ring.fabric_bandwidth:

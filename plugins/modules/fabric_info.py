@@ -64,9 +64,10 @@ options:
   nccl_image:
     description:
       - Container image that will serve, by name, digest or id. Its NCCL libraries are looked for without starting it.
+      - The engine's is looked for by the id that the engine's record on the node has.
       - >-
-        It has to be on the node. Where its layers are overlay directories they are read as they are; elsewhere a container is created,
-        read and removed, which reads the whole image once.
+        Where its layers are overlay directories they are read as they are; elsewhere a container is created, read and removed, which reads
+        the whole image once.
       - Empty leaves the check out.
     type: str
     default: ""
@@ -75,6 +76,10 @@ options:
     type: str
     choices: [auto, docker, podman]
     default: auto
+  nccl_required:
+    description: Whether the directory and the image have to be on the node. V(false) makes the absence of either a warning.
+    type: bool
+    default: true
   nccl_subnet_aware:
     description: Whether that NCCL has to route by subnet, which a ring and a pair with mixed ports need.
     type: bool
@@ -247,11 +252,13 @@ SPEC = {
     "nccl_path": {"type": "str", "default": ""},
     "nccl_image": {"type": "str", "default": ""},
     "nccl_runtime": {"type": "str", "choices": ["auto", "docker", "podman"], "default": "auto"},
+    "nccl_required": {"type": "bool", "default": True},
     "nccl_subnet_aware": {"type": "bool", "default": True},
     "sysfs_root": {"type": "path", "default": "/sys"},
     "dev_root": {"type": "path", "default": "/dev"},
     "etc_root": {"type": "path", "default": "/etc"},
 }
+RECORD = "gb10-ring/engine.json"  # of the engine on this node, below /etc
 
 
 def checks(options, planned, devices):
@@ -281,10 +288,15 @@ def image_libraries(image, runtime):
 
 def nccl_checks(options):
     """The NCCL that will serve: in a venv, or in a container image."""
-    path, image = options["nccl_path"], options["nccl_image"]
+    node, path, image, runtime = (options[name] for name in ("node", "nccl_path", "nccl_image", "nccl_runtime"))
+    to_come = [f"{path} is not on the node yet"] if path and not Path(path).exists() else []
+    runs = nccl_image.run_as(image, read_text(Path(options["etc_root"]) / RECORD)) if image else ""
+    to_come += [f"image {image} is not on the node yet"] if image and not nccl_image.is_there(runs, runtime) else []
+    if to_come and not options["nccl_required"]:
+        return [rdma_user.nccl_to_come(node, to_come)]
     places = [(f"below {path}", rdma_user_look.libraries(Path(path)))] if path else []
-    places += [image_libraries(image, options["nccl_runtime"])] if image else []
-    return [rdma_user.nccl_check(options["node"], *place, options["nccl_subnet_aware"]) for place in places]
+    places += [image_libraries(runs, runtime)] if image else []
+    return [rdma_user.nccl_check(node, *place, options["nccl_subnet_aware"]) for place in places]
 
 
 def device_files(options):

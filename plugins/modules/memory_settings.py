@@ -21,7 +21,7 @@ description:
   - Refuses to run C(swapoff) when more is swapped out than C(MemAvailable) shows, since taking it back would fail.
   - Values that lower C(MemAvailable) make an engine's own memory check fail when they are there before it starts. Those of
     O(serving_sysctls) are set by a unit that is bound to C(gb10-ring-engine.service), once the head of the group answers, and go back
-    to what they were when the engine stops.
+    to what they were when the engine stops. Before they are persisted each is written, read back and put back, unless the engine runs.
   - What was replaced is kept in O(record_path). The first value recorded for a setting stays. O(state=absent) brings all of it back.
   - Needs root.
 extends_documentation_fragment:
@@ -241,7 +241,7 @@ def summary(state):
 def carry_out(module, node, wanted, roots):
     """Look, plan, apply unless in check mode, look again; the result. Raises HostError."""
     keys = {**wanted.settings, **wanted.serving}
-    before = machine.look(roots, keys)
+    before = machine.look(roots, keys, bool(wanted.serving))
     planned = settings.decide(before, wanted, roots.places)
     if planned.problems and not module.check_mode:
         raise HostError(f"nothing was changed: {'; '.join(planned.problems)}")
@@ -249,6 +249,10 @@ def carry_out(module, node, wanted, roots):
         module.warn(f"{node}: would fail: {problem}")
     if not module.check_mode:
         machine.apply(planned, roots)
+    if before.engine and planned.touches(roots.places.serving.settings) and not module.check_mode:
+        module.warn(
+            f"{node}: the engine runs, so the serving settings were not tried; {machine.NAME} reads them back when it sets them"
+        )
     after = before if module.check_mode else machine.look(roots, keys)
     return {
         "changed": planned.plan.changed,

@@ -20,7 +20,7 @@ description:
   - Refuses to write a limits file with a limit that root cannot set on this machine. It would not take effect, and C(pam_limits), which
     answers C(PAM_PERM_DENIED) for it, ends the login on some systems.
   - What was before is kept in O(record_path); O(state=absent) brings it back and unloads the modules that were not loaded before, unless
-    they are in use. Packages stay installed.
+    they are in use.
   - Needs root.
 extends_documentation_fragment:
   - gb10.ring.attributes.changing

@@ -77,6 +77,20 @@ def test_a_healthy_group_answers_everything(tmp_path):
     assert asked["engine.acceptance_parity"]["answered"].startswith("5 of 5 identical, ")
 
 
+def test_a_model_that_thinks_by_default_answers_everything_too(tmp_path):
+    on("spark1", f"mkdir -p /run/gb10-lab; echo thinks >{FAULTS}")
+    try:
+        report = verify(tmp_path, **ENGINE)
+        unknown = verify(tmp_path, **ENGINE, engine_overrides={"thinking": {"disable": None}})
+    finally:
+        on("spark1", f"rm -f {FAULTS}")
+    assert failed(report) == set()
+    asked = {check["id"]: check for check in report["checks"]}
+    assert asked["engine.chat"]["ok"]
+    assert "reasoning 'I look at what is asked" in asked["engine.acceptance_reasoning"]["answered"]
+    assert ("spark1", "engine.acceptance_arithmetic") in failed(unknown), "the questions would have been cut"
+
+
 @pytest.mark.parametrize(
     ("fault", "finds"),
     [

@@ -127,6 +127,10 @@ def test_a_second_run_changes_nothing(image):
     assert code == 0 and run.changed(output) == 0, output
 
 
+def test_a_rank_whose_docker_command_is_killed_ends_the_group_and_leaves_no_container(image):
+    run.killed("docker", "spark1")
+
+
 def test_a_node_without_the_image_is_named_and_gets_it_within_the_budget(image):
     on("spark3", f"systemctl stop gb10-ring-engine; docker image rm {image[1]} || true")
     code, output = play(*words(image, verify_roles=["engine"]), playbook="verify.yml")

@@ -15,11 +15,12 @@ import time
 
 import pytest
 
-from site_run import NODES, on, play
+from site_run import NODES, on, on_all, play, same
 
 ENGINE = "gb10-ring-engine.service"
 TAGS = ("--tags", "fabric,checkpoint,engine")
 INCIDENTS = "/var/lib/gb10-ring/incidents"
+FILES = "find /etc /usr/local -xdev -type f -exec md5sum {} + | sort"
 
 
 def overrides(**env: str) -> tuple[str, ...]:
@@ -164,11 +165,12 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
     assert on("spark1", "gb10-ring-group start --reason test") == "every rank runs"
     began = [int(value(node, "InactiveExitTimestampMonotonic")) for node in NODES]
     assert began[0] > began[1] > began[2]
-    before = runs()
+    before, files = runs(), on_all(FILES)
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
     assert code != 0
     assert "engine_restart_allowed" in said
     assert runs() == before
+    same(files, on_all(FILES))  # a boot, or an order, starts what has passed
     starts = counts()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_restart_allowed=true")
     assert code == 0, said

@@ -30,6 +30,8 @@ ROOT = f"{BASE}/DeepSeek-V4.1-Flash-EXL3-lab"
 SERVER, PORT = "198.18.0.254", 8446
 SOURCE = CHECKOUT / ".lab" / "checkpoint-1"
 STAGE = ("--tags", "checkpoint")
+#: Rows by SGLang's rule are refused for the lab's engine, which is a vLLM.
+NO_ENGINE = {"checkpoint_engine": {}}
 SHARD = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "shard"}
 #: The reader, sent to a node: what its record says, a digest of the rows that it owns, and whether all else is a hole.
 SCRIPT = (
@@ -178,7 +180,7 @@ def nvfp4(tmp_path_factory):
     code, output = play("-e", json.dumps(given), playbook="publish.yml")
     assert code == 0, output[-3000:]
     ranks = {"checkpoint_engram_tensor_parallel": 2, "checkpoint_engram_rank": "{{ ring_rank | int % 2 }}"}
-    rows = {"checkpoint_engram_rule": "sglang", "checkpoint_engram_placement": "directory", **ranks}
+    rows = {"checkpoint_engram_rule": "sglang", "checkpoint_engram_placement": "directory", **ranks, **NO_ENGINE}
     return directory / "files", {**where, **rows, "checkpoint_tensor_parallel": 0}
 
 

@@ -14,7 +14,7 @@ import subprocess
 import sys
 
 import pytest
-from test_engram import ADDRESS, BASE, PORT, ROOT, SERVER, SOURCE, counts, coverage, proxy, seen_times, sound
+from test_engram import ADDRESS, BASE, NO_ENGINE, PORT, ROOT, SERVER, SOURCE, counts, coverage, proxy, seen_times, sound
 
 from engram_reader import INDEX, Tables, tile
 from fanout_run import everywhere
@@ -53,6 +53,7 @@ def checkpoint(request, tmp_path_factory):
 def test_each_node_has_the_rows_of_its_rank(checkpoint, records, ranks, rule, placement):
     source, root, where = checkpoint
     group = {
+        **NO_ENGINE,
         "checkpoint_engram_tensor_parallel": ranks,
         "checkpoint_engram_rank": f"{{{{ ring_rank | int % {ranks} }}}}",
     }

@@ -18,10 +18,8 @@ import pytest
 
 from site_run import NODES, TREE, ctl, on, on_all, play, same
 
-PACKAGES = "rdma-core ibverbs-providers ibverbs-utils infiniband-diags perftest"
-LIFE = f"""
+LIFE = """
 set -eu
-DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends {PACKAGES} >/dev/null
 printf '/swap.img\\tnone swap sw 0 0\\n# gb10.ring: a remark of a person\\nLABEL=swap2 none swap defaults,pri=5\\n' >>/etc/fstab
 printf '[Unit]\\nDescription=by hand\\n[Swap]\\nWhat=/data/swap\\n[Install]\\nWantedBy=swap.target\\n' >/etc/systemd/system/data-swap.swap
 mkdir -p /etc/security/limits.d /etc/tmpfiles.d
@@ -29,13 +27,18 @@ printf '* hard core 0\\n' >/etc/security/limits.d/90-gb10-ring.conf
 printf '# of a person\\n' >/etc/tmpfiles.d/90-gb10-ring.conf
 systemctl -q enable data-swap.swap; systemctl daemon-reload
 """
-OOM = "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y earlyoom >/dev/null; systemctl is-active earlyoom"
+# A package of the role's that was there before, with those that it needs.
+OOM = (
+    "DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 install -y --no-install-recommends earlyoom ibverbs-utils >/dev/null; "
+    "systemctl is-active earlyoom"
+)
 SETTINGS = "swappiness overcommit_memory watermark_boost_factor compaction_proactiveness min_free_kbytes watermark_scale_factor"
 THP = "/sys/kernel/mm/transparent_hugepage/enabled"
 STATE = (
     f"cd /proc/sys/vm; head -qn 1 {SETTINGS}; echo $(head -n 1 {THP}); cat /proc/swaps; systemctl get-default; "
     "systemctl list-unit-files --no-legend --no-pager 'data-swap.swap' 'earlyoom.service' 'gb10*'; "
     "systemctl is-active earlyoom gb10-ring-engine gb10-ring-memory-serving; "
+    "dpkg-query -W -f '${Package} ${Version} ${db:Status-Status}\\n' | sort; "
     "busctl get-property org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager RemoveIPC; true"
 )
 WANTED = {
@@ -86,6 +89,14 @@ FOUND = {
     ("spark3", "platform.stale_engine"): ("VLLM::EngineCor", "Stop it where it was started"),
     ("spark3", "platform.swap"): ("/swap.img (file, 262144000 KiB, 209715200 KiB used)", "KiB too few"),
 }
+
+
+VENV = "/opt/host-test-venv"
+
+
+def nccl(banner: str) -> str:
+    """Puts a library into the virtual environment of the profile's program, as a NCCL says which it is."""
+    return f"mkdir -p {VENV}/lib; printf 'NCCL version {banner}\\n' >{VENV}/lib/libnccl.so.2"
 
 
 def looked() -> dict[str, str]:
@@ -191,12 +202,14 @@ def test_settings_are_in_force_and_a_second_run_changes_nothing(applied: dict[st
 def test_drift_is_reported_and_repaired_where_it_is(applied: dict[str, str]) -> None:
     on_all(
         {
-            "spark1": "echo 60 >/proc/sys/vm/swappiness; rm /etc/security/limits.d/90-gb10-ring.conf",
+            "spark1": f"echo 60 >/proc/sys/vm/swappiness; rm /etc/security/limits.d/90-gb10-ring.conf; {nccl('2.30.4')}",
             "spark2": "systemctl -q enable --now earlyoom; sed -i 's/^# gb10.ring: LABEL/LABEL/' /etc/fstab",
-            "spark3": "true",
+            "spark3": nccl("2.30.7+cuda13.0 NCCL_IB_SUBNET_AWARE_ROUTING"),
         }
     )
-    code, said = play("--tags", "verify", "-e", json.dumps({**WANTED, "verify_roles": ["rdma", "memory"]}))
+    engine = {"engine_overrides": {"nccl": True, "executable": f"{VENV}/bin/vllm"}}
+    code, said = play("--tags", "verify", "-e", json.dumps({**WANTED, **engine, "verify_roles": ["rdma", "memory"]}))
+    on_all(f"rm -rf {VENV}")
     text = " ".join(said.split())
     assert code != 0
     for found in (
@@ -204,9 +217,11 @@ def test_drift_is_reported_and_repaired_where_it_is(applied: dict[str, str]) -> 
         "spark1: rdma.memlock error: found /etc/security/limits.d/90-gb10-ring.conf absent",
         "spark2: memory.oom_daemon error: found earlyoom.service",
         "spark2: memory.swap_boot error: found /etc/fstab: LABEL=swap2",
+        f"spark1: rdma.nccl_library error: found {VENV}/lib/libnccl.so.2 2.30.4 without subnet-aware routing",
+        f"spark2: rdma.nccl_library warning: found {VENV} is not on the node yet",
     ):
         assert found in text, said
-    assert "spark3: memory" not in text
+    assert "spark3: memory" not in text and "spark3: rdma.nccl" not in text
     counts = site()
     assert counts["spark1"] == 2 and counts["spark2"] == 2 and counts["spark3"] == 0
     same(applied, looked())

@@ -75,6 +75,10 @@ def test_a_second_run_changes_nothing_and_needs_no_archive(image):
     assert code == 0 and run.changed(output) == 0, output
 
 
+def test_a_rank_whose_conmon_is_killed_ends_the_group_and_leaves_no_container(image):
+    run.killed("podman", "spark3")
+
+
 def test_a_node_without_the_image_is_named_and_gets_it(image):
     on("spark2", f"systemctl stop {UNIT}; podman image rm {image} || true")
     code, output = play(*words(image, verify_roles=["engine"]), playbook="verify.yml")

@@ -12,6 +12,7 @@ import os
 import re
 import subprocess
 import threading
+import time
 
 import pytest
 
@@ -34,6 +35,8 @@ SMALL = {"quantization_config.json", "tokenizer.json", "tokenizer_config.json"}
 FAULTS = "/run/gb10-lab/engine-faults"
 SHARD = "model-00043-of-00048.safetensors"
 STATES = States()
+#: Load at which the processors are free again, of the minute that has passed.
+SETTLED = 2.0
 #: Seconds by state, as a client saw them.
 DOWNTIMES: dict[str, float] = {}
 
@@ -45,14 +48,17 @@ def serving():
 
 
 def test_nothing_changed_moves_nothing_and_is_quick():
-    """Under 15 s on a machine of its own, where the run itself makes a load of less than 4; longer as more want the processors."""
+    """Under 15 s. Bringing the first state up has made a load, which is let settle for two minutes at most."""
+    until = time.monotonic() + 120
+    while os.getloadavg()[0] > SETTLED and time.monotonic() < until:
+        time.sleep(1)
+    load = os.getloadavg()[0]
     run = restage()
     assert run.code == 0, run.output[-3000:]
     assert set(re.findall(r"changed=(\d+)", run.output)) == {"0"}
     assert "nothing to do" in run.output and run.total == 0
-    load = os.getloadavg()[0]
-    print(f"no-op: {run.seconds:.1f} s at a load of {load:.1f}")
-    assert run.seconds < 15 * max(1.0, load / 4)
+    print(f"no-op: {run.seconds:.1f} s, begun at a load of {load:.1f}")
+    assert run.seconds < 15
 
 
 def test_three_small_files_cost_those_files_and_no_staging_time():

@@ -48,6 +48,21 @@ def test_the_way_back_finds_the_rows_that_it_left(old):
     sound(f"{ROOT}/current/", BASE)
 
 
+def test_a_revision_with_the_rows_of_another_group_is_nothing_to_go_back_to(old):
+    """The active revision's rows are those of four ranks now, the ones of the revision before it still of three."""
+    publish("same")
+    four = {**SHARD, "checkpoint_engram_tensor_parallel": 4}
+    code, output = play("--tags", "checkpoint", "-e", json.dumps(four))
+    assert code == 0 and active() == [old] * 3, output[-4000:]
+    for given, says in (
+        (four, "has the Engram rows of rank 1 of 3 by rule vllm, the engine reads those of rank 1 of 4"),
+        ({**SHARD, "checkpoint_engram_placement": "full"}, "and the placement is full"),
+    ):
+        run = restage(playbook="rollback.yml", **given)
+        assert run.code != 0 and says in run.output and "restage.yml" in run.output, run.output[-4000:]
+        assert serve_all(old)
+
+
 def test_rows_that_all_revisions_share_are_not_changed_under_the_engine(old):
     publish("same")
     code, output = play("--tags", "checkpoint", "-e", json.dumps(DIRECTORY))

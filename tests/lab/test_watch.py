@@ -16,10 +16,11 @@ import urllib.request
 
 import pytest
 
-from site_run import NODES, on, play
+from site_run import NODES, on, on_all, play, same
 
 ENGINE, WATCH = "gb10-ring-engine.service", "gb10-ring-watch.service"
 STATUS, INCIDENTS = "/run/gb10-ring-watch/status.json", "/var/lib/gb10-ring/incidents"
+FILES = "find /etc /usr/local -xdev -type f -exec md5sum {} + | sort"
 OTHER_FAULTS = "/run/gb10-lab/engine-faults-of-a-configuration"
 LIMITS = {
     "interval_s": 1,
@@ -105,6 +106,29 @@ def test_a_second_run_changes_nothing(site: str) -> None:
     assert set(re.findall(r"changed=(\d+)", said)) == {"0"}
     assert runs() == before
     assert "disarmed" not in journal()
+
+
+def test_a_refused_change_leaves_every_file_and_the_serving_group_alone(site: str) -> None:
+    """Another name and port than are served, which the watchdog would ask for if they were written."""
+    files, before = on_all(FILES), runs()
+    other = {"env": BLIND, "served_model_name": "another", "port": 8010}
+    code, said = play(*SHORT, "-e", json.dumps({"engine_overrides": other, "engine_group_silence_s": 77}))
+    assert code != 0
+    assert "engine_restart_allowed" in said
+    same(files, on_all(FILES))
+    time.sleep(2 + LIMITS["failures"] * (LIMITS["interval_s"] + LIMITS["probe_timeout_s"]))
+    seen = phase("armed")
+    assert (seen["state"]["failed"], seen["state"]["relaunches"]) == (0, [])
+    assert runs() == before
+    assert "failure 1" not in journal()
+
+
+def test_a_model_that_thinks_by_default_is_no_failure(site: str) -> None:
+    on("spark1", "echo thinks >/run/gb10-lab/engine-faults")
+    time.sleep(4)
+    seen = phase("armed")
+    on("spark1", "rm /run/gb10-lab/engine-faults")
+    assert (seen["state"]["failed"], seen["state"]["problem"]) == (0, "")
 
 
 def test_a_busy_engine_is_left_alone(site: str) -> None:
@@ -197,19 +221,30 @@ def test_a_deliberate_stop_disarms_it(site: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("env", "told"),
+    ("env", "more", "told"),
     [
-        ({"GB10_LAB_WRONG_SUMS": "1"}, ("engine.chat", "answer '17'")),
+        ({"GB10_LAB_WRONG_SUMS": "1"}, {}, ("engine.chat", "answer '17'")),
         (
             {"GB10_LAB_ENGINE_FAULTS": OTHER_FAULTS},
+            {},
             ("engine.acceptance_streams",),
         ),  # says nothing wrong when asked alone
+        (
+            {"GB10_LAB_WRONG_NOTE": "transport"},
+            {"log_lines": [{"text": "NET/IB : Using", "want": "absent", "means": "planted"}]},
+            ("engine.log error", "'NET/IB : Using' (planted)"),
+        ),
+        (
+            {"GB10_LAB_WRONG_NOTE": "line"},
+            {"ready_line": "never said", "ready_timeout_s": 12},
+            ("engine.health error", "its log lacks 'never said'"),
+        ),
     ],
 )
-def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str, env, told) -> None:
+def test_a_configuration_that_does_not_pass_goes_back_to_the_one_that_did(site: str, env, more, told) -> None:
     on("spark1", f"echo mixed-streams >{OTHER_FAULTS}")
     kept = [on(node, "cat /etc/gb10-ring/engine.json") for node in NODES]
-    wrong = {"engine_overrides": {"env": {**BLIND, **env}}, "engine_restart_allowed": True}
+    wrong = {"engine_overrides": {"env": {**BLIND, **env}, **more}, "engine_restart_allowed": True}
     code, said = play(*SHORT, "-e", json.dumps(wrong))
     assert code != 0
     assert [text for text in told if text not in said] == []

@@ -46,8 +46,9 @@ class Api(ThreadingHTTPServer):
         names: Sequence[str],
         directory: str,
         max_model_len: int,
-        speculative: Mapping[str, Any] | None = None,
         *,
+        speculative: Mapping[str, Any] | None = None,
+        template: Mapping[str, Any] | None = None,
         images: int = 0,
     ) -> None:
         self.names = list(names)
@@ -55,6 +56,7 @@ class Api(ThreadingHTTPServer):
         self.max_model_len = max_model_len
         self.created = int(time.time())
         self.speculative = speculative
+        self.template = dict(template or {})
         self.images = images  # that a prompt may hold
         self.generated = 0
         self.earlier = ""  # the prompt of the request before
@@ -169,7 +171,8 @@ class _Handler(BaseHTTPRequestHandler):
         prompt = _last_message(body.get("messages"), self.server.images)
         if body.get("logprobs") and planted("nan-logprobs"):
             raise BadRequestError(400, "Out of range float values are not JSON compliant: nan")
-        told = chat.tell(prompt, body, _max_tokens(body, "chat"), self.server.earlier)
+        thinks = chat.thinks(body, self.server.template)
+        told = chat.tell(prompt, body, _max_tokens(body, "chat"), self.server.earlier, thinks)
         cached = self._cached(prompt)
         probabilities = (
             chat.probabilities(prompt, told, body.get("top_logprobs") or 0) if body.get("logprobs") else None
@@ -180,7 +183,8 @@ class _Handler(BaseHTTPRequestHandler):
             "logprobs": probabilities,
             "finish_reason": told.finish,
         }
-        envelope = self._envelope(body, "chat.completion", [choice], len(tokens(prompt)), len(told.pieces))
+        made = len(told.thoughts) + len(told.pieces)
+        envelope = self._envelope(body, "chat.completion", [choice], len(tokens(prompt)), made)
         envelope["usage"]["prompt_tokens_details"] = {"cached_tokens": cached}
         if not body.get("stream"):
             return envelope

@@ -18,24 +18,35 @@ from .faults import planted
 BLOCK = 16  # tokens; vLLM's prefix cache keeps whole blocks
 _IN_PLACE = re.compile(r"\bin ([A-Z]\w+)")
 _REASONING = "I look at what is asked and at what is known."
+_THOUGHTS = 60  # times that; 600 tokens, more than a short answer may have
 _TEXT = re.compile(r"[a-z]{8,}")
 
 
 @dataclass(frozen=True)
 class Told:
-    """One answer. pieces: its text, a token each."""
+    """One answer. thoughts, pieces: its reasoning and its text, a token each."""
 
+    thoughts: list[str]
     pieces: list[str]
     finish: str
-    reasoning: str | None
     calls: list[dict[str, Any]]
 
 
-def tell(prompt: str, body: Mapping[str, Any], limit: int, earlier: str) -> Told:
+def thinks(body: Mapping[str, Any], template: Mapping[str, Any]) -> bool:
+    """Whether the chat template has the model think. template: what the engine's flags put in place of what a request does not say."""
+    default = True if planted("thinks") else template.get("thinking")
+    return (body.get("chat_template_kwargs") or {}).get("thinking", default) is True
+
+
+def tell(prompt: str, body: Mapping[str, Any], limit: int, earlier: str, thinking: bool = False) -> Told:
     """earlier: the prompt of another request, which must not matter."""
+    thoughts = tokens(" ".join([_REASONING] * _THOUGHTS)) if thinking else []
+    if len(thoughts) >= limit:
+        return Told(thoughts[:limit], [], "length", [])
+    limit -= len(thoughts)
     call = _call(prompt, body)
     if call:
-        return Told([], "tool_calls", None, [call])
+        return Told(thoughts, [], "tool_calls", [call])
     text = answer(prompt)
     if planted("mixed-streams") and body.get("stream") and _TEXT.search(earlier):
         text = f"{text} {_TEXT.findall(earlier)[0]}"
@@ -44,9 +55,8 @@ def tell(prompt: str, body: Mapping[str, Any], limit: int, earlier: str) -> Told
     pieces = tokens(text)
     if body.get("ignore_eos"):
         pieces = (pieces + tokens(f" {text}") * (1 + limit // max(len(pieces), 1)))[:limit]
-    thinks = (body.get("chat_template_kwargs") or {}).get("thinking") is True
     finish = "length" if len(pieces) > limit or body.get("ignore_eos") else "stop"
-    return Told(pieces[:limit], finish, _REASONING if thinks else None, [])
+    return Told(thoughts, pieces[:limit], finish, [])
 
 
 def _call(prompt: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
@@ -62,10 +72,11 @@ def _call(prompt: str, body: Mapping[str, Any]) -> dict[str, Any] | None:
 
 
 def message(told: Told) -> dict[str, Any]:
+    """With vLLM's names: the reasoning is in `reasoning`, and a content that did not come any more is null."""
     return {
         "role": "assistant",
-        "content": "".join(told.pieces) or (None if told.calls else ""),
-        "reasoning_content": told.reasoning,
+        "content": "".join(told.pieces) or (None if told.calls or told.thoughts else ""),
+        "reasoning": "".join(told.thoughts) or None,
         "tool_calls": told.calls,
     }
 
@@ -73,7 +84,7 @@ def message(told: Told) -> dict[str, Any]:
 def probabilities(prompt: str, told: Told, top: int) -> dict[str, Any]:
     """Of each token its log probability, and the best ones: itself and, by a wide gap, made-up ones."""
     content = []
-    for position, piece in enumerate(told.pieces):
+    for position, piece in enumerate([*told.thoughts, *told.pieces]):
         value = logprob(prompt, position)
         best = [{"token": piece if rank == 0 else f"other{rank}", "logprob": value - 2 * rank} for rank in range(top)]
         content.append({"token": piece, "logprob": value, "bytes": list(piece.encode()), "top_logprobs": best})
@@ -88,11 +99,10 @@ def events(told: Told, envelope: Mapping[str, Any], wants_usage: bool) -> Iterat
         return f"data: {json.dumps({**head, 'choices': choices, **more})}\n\n"
 
     yield event([{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
-    if told.reasoning:
-        yield event([{"index": 0, "delta": {"reasoning_content": told.reasoning}, "finish_reason": None}])
-    for start in range(0, len(told.pieces), 3):
-        delta = {"content": "".join(told.pieces[start : start + 3])}
-        yield event([{"index": 0, "delta": delta, "finish_reason": None}])
+    for name, pieces in (("reasoning", told.thoughts), ("content", told.pieces)):
+        for start in range(0, len(pieces), 3):
+            delta = {name: "".join(pieces[start : start + 3])}
+            yield event([{"index": 0, "delta": delta, "finish_reason": None}])
     yield event([{"index": 0, "delta": {}, "finish_reason": told.finish}])
     if wants_usage:
         yield event([], usage=envelope["usage"])

@@ -15,6 +15,7 @@ WORDS = (
     "wrong-sums",  # computes, wrongly
     "mixed-streams",  # a stream shows a piece of the one before it
     "forgets",  # finds nothing in a long prompt
+    "thinks",  # thinks first unless it is told not to, whatever the default of its flags
     "leaks-markers",  # the reasoning is in the answer
     "colour-blind",  # takes red for green in a picture, and green for red
 )

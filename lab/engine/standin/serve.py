@@ -125,7 +125,8 @@ def _serve_api(chosen: argparse.Namespace, opened: model.Model) -> None:
             names,
             str(opened.directory),
             longest,
-            chosen.speculative_config,
+            speculative=chosen.speculative_config,
+            template=chosen.default_chat_template_kwargs,
             images=options.images(chosen),
         )
     except OSError as error:

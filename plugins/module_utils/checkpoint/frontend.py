@@ -25,6 +25,7 @@ from .lock import locked
 from .options import range_problems
 from .progress import Meter
 from .receipt import ReceiptError
+from .row_standing import Rows
 from .runtime import AWSCRT, load_crc64
 from .source import Source
 from .stage import Job, adopt, apply, keep_manifest
@@ -51,6 +52,7 @@ class Request:
     damaged: Mapping[str, str] = field(default_factory=dict)
     in_place: bool = False
     keep: int = 2
+    rows: Rows | None = None
     sources: Mapping[str, tuple[Source, ...]] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -78,6 +80,7 @@ class Request:
             damaged=options["damaged"] or {},
             in_place=options["in_place"],
             keep=options["keep"],
+            rows=Rows.from_options(options.get("engram")),
             sources=read_sources(options["sources_file"]),
         )
 
@@ -149,7 +152,7 @@ class View(Look[Request, Survey, Staging]):
             "budget": self.arithmetic(),
             "lacking": self.lacking(),
             "stages": self.staging.changed,
-            "standing": standing.state(layout),
+            "standing": standing.state(layout, rows=self.request.rows),
             "damaged": dict(self.survey.damaged),
             "in_place": replaced.to_dict() if replaced else {},
             "frees": pruning.after_switch(layout, self.request.manifest.revision, self.request.keep),

@@ -16,6 +16,7 @@ from .layout import Layout
 from .manifest import ManifestError, name_problem
 from .options import range_problems
 from .rate import Bucket
+from .row_standing import Rows
 from .runtime import load_crc64
 from .survey import current_revision, look
 
@@ -41,7 +42,8 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
         read_again=full,
     )
     checks = [*info.checks(request, survey), _switch(layout, survey, options["node"])]
-    return checks, {**info.state(layout, survey, looked), "standing": standing.state(layout)}
+    stands = standing.state(layout, rows=Rows.from_options(options.get("engram")))
+    return checks, {**info.state(layout, survey, looked), "standing": stands}
 
 
 def _switch(layout: Layout, survey: Survey, node: str) -> Check:

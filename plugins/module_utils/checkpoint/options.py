@@ -78,8 +78,23 @@ BRING_OPTIONS: dict[str, dict[str, Any]] = {
     "wheel": {"type": "path"},
 }
 
+#: Which Engram rows the engine of a node reads.
+ENGRAM_WANTED: dict[str, dict[str, Any]] = {
+    "engram": {
+        "type": "dict",
+        "options": {
+            "placement": {"type": "str", "choices": ["directory", "shard", "full"], "default": "full"},
+            "rule": {"type": "str", "choices": ["", "vllm", "sglang"], "default": ""},
+            "tensor_parallel": {"type": "int", "default": 1},
+            "rank": {"type": "int", "default": 0},
+            "directory": {"type": "path"},
+        },
+    },
+}
+
 STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     **BRING_OPTIONS,
+    **ENGRAM_WANTED,
     "supersedes": {"type": "str"},
     "sliced": {"type": "list", "elements": "str", "default": []},
     "also_needed": {"type": "int", "default": 0},
@@ -97,7 +112,7 @@ ACTIVATE_OPTIONS: dict[str, dict[str, Any]] = {
     "revision": {"type": "str", "required": True},
     "phase": {"type": "str", "choices": list(PHASES), "default": "now"},
     "origin": {"type": "str"},
-    "engram_directory": {"type": "path"},
+    **ENGRAM_WANTED,
     "downtime_s": {"type": "float"},
 }
 
@@ -140,6 +155,7 @@ LOOK_OPTIONS: dict[str, dict[str, Any]] = {
 
 CHECKPOINT_INFO_OPTIONS: dict[str, dict[str, Any]] = {
     **LOOK_OPTIONS,
+    **ENGRAM_WANTED,
     "tensor_parallel": {"type": "int"},
     "disk_ceiling_percent": {"type": "int", "default": 85},
 }

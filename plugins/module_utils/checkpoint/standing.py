@@ -12,10 +12,11 @@ from typing import Any
 
 from ..host import HostError, read_text, sync_directory, write_text
 from ..plan import Plan
-from . import row_place, row_survey, switch
+from . import row_standing, switch
 from .activate import Activation, Link, activation
 from .layout import Layout
 from .receipt import Receipt, ReceiptError, wrong_files
+from .row_standing import Rows
 from .survey import current_revision, read_receipt, receipts, tree
 
 #: What the engine's unit was rendered from.
@@ -30,18 +31,17 @@ def read_record(layout: Layout) -> switch.Record:
         raise HostError(str(error)) from error
 
 
-def state(layout: Layout, engine_record: str = ENGINE_RECORD) -> dict[str, Any]:
-    """The standing of this node, for a decision of the group."""
-    complete = [
-        receipt.revision
-        for receipt in receipts(layout)
-        if not wrong_files(receipt, tree(layout.revision(receipt.revision)))
-        and not (receipt.sliced and slices_problem(layout, receipt))
+def state(layout: Layout, engine_record: str = ENGINE_RECORD, rows: Rows | None = None) -> dict[str, Any]:
+    """The standing of this node, for a decision of the group. rows: what its engine reads."""
+    there = [
+        receipt for receipt in receipts(layout) if not wrong_files(receipt, tree(layout.revision(receipt.revision)))
     ]
+    problems = {receipt.revision: row_standing.unsafe(layout, receipt, rows) for receipt in there}
     return {
         "current": current_revision(layout),
         "record": asdict(read_record(layout)),
-        "complete": complete,
+        "complete": [name for name, problem in problems.items() if not problem],
+        "unfit": {name: problem for name, problem in problems.items() if problem},
         "serves": served(layout, engine_record),
     }
 
@@ -55,18 +55,16 @@ def served(layout: Layout, path: str = ENGINE_RECORD) -> str:
         return ""
 
 
-def activation_of(layout: Layout, revision: str, engram_directory: str = "") -> Activation:
-    """engram_directory: where the engine reads Engram rows, when that is not the revision itself."""
+def activation_of(layout: Layout, revision: str, rows: Rows | None = None) -> Activation:
+    """rows: what the engine of this node reads, where somebody says it."""
     link = Link()
     if layout.current.is_symlink():
         link = Link(str(layout.current.readlink()))
     elif layout.current.exists():
         link = Link(foreign=True)
     receipt, problem = _receipt(layout, revision)
-    if receipt and receipt.sliced:
-        problem = problem or slices_problem(layout, receipt)
-    if receipt and engram_directory:
-        problem = problem or _rows_problem(layout, receipt, engram_directory)
+    if receipt:
+        problem = problem or row_standing.unfit(layout, receipt, rows)
     return activation(
         str(layout.current),
         link,
@@ -74,37 +72,6 @@ def activation_of(layout: Layout, revision: str, engram_directory: str = "") -> 
         receipt=receipt,
         found=tree(layout.revision(revision)),
         problem=problem,
-    )
-
-
-def slices_problem(layout: Layout, receipt: Receipt) -> str:
-    """Why the slices of a revision are not there, or an empty text."""
-    place = row_place.place_of(layout, receipt.revision, "shard")
-    state, problem = row_survey.read_state(place)
-    if problem:
-        return problem
-    held = {file.path: (file.size, file.mtime_ns) for file in state.files} if state else {}
-    stats = {path: row_survey.stat_of(place.target(path)) for path in receipt.sliced}
-    wrong = [path for path, stat in stats.items() if stat is None or held.get(path) != (stat.size, stat.mtime_ns)]
-    if not wrong:
-        return ""
-    return (
-        f"revisions/{receipt.revision} is to have slices of {', '.join(wrong)}, and nothing says that their rows are there; bring "
-        "them (gb10.ring.engram_rows with placement shard, or the playbook that stages the checkpoint)"
-    )
-
-
-def _rows_problem(layout: Layout, receipt: Receipt, directory: str) -> str:
-    """Why the rows in a directory that all revisions share are not those of this one, or an empty text."""
-    state, _problem = row_survey.read_state(row_place.place_of(layout, receipt.revision, "directory", directory))
-    digests = {entry.path: entry.digest for entry in receipt.files}
-    held = state.files if state else ()
-    wrong = [file.path for file in held if file.path in digests and file.digest != digests[file.path]]
-    if not wrong or state is None:
-        return ""
-    return (
-        f"{directory} holds Engram rows of {', '.join(wrong)} as revision {state.revision} has them, not as {receipt.revision} does; "
-        "bring those of this revision first (restage.yml), or let each revision have its own (checkpoint_engram_placement: shard)"
     )
 
 

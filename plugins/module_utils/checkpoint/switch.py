@@ -162,6 +162,8 @@ def check(node: str, record: Record, current: str, problem: str = "") -> Check:
 class Standing:
     """Where a node stands. complete: revisions that are there whole. serves: the revision its engine's unit names.
 
+    unfit: why revisions that are there whole cannot be served with the Engram rows of this node.
+
     healthy: whether its part of the group serves; None when nobody looked.
     """
 
@@ -171,6 +173,7 @@ class Standing:
     complete: frozenset[str] = frozenset()
     serves: str = ""
     healthy: bool | None = None
+    unfit: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, node: str, data: Mapping[str, Any]) -> Standing:
@@ -179,6 +182,7 @@ class Standing:
             current=str(data.get("current") or ""),
             record=Record(**dict(data.get("record") or {})),
             complete=frozenset(str(name) for name in data.get("complete") or ()),
+            unfit={str(name): str(why) for name, why in (data.get("unfit") or {}).items()},
             serves=str(data.get("serves") or ""),
         )
 
@@ -227,6 +231,9 @@ def target_of_rollback(standings: tuple[Standing, ...], named: str) -> tuple[str
     lacking = [standing.node for standing in standings if wanted not in standing.complete]
     if not lacking:
         return wanted, ""
+    unfit = [f"{standing.node}: {standing.unfit[wanted]}" for standing in standings if wanted in standing.unfit]
+    if unfit:
+        return "", f"revision {wanted} cannot be served by this group: {'; '.join(unfit)}"
     whole = [standing.complete for standing in standings]
     have = sorted(frozenset.intersection(*whole)) if whole else []
     return "", (

@@ -11,6 +11,7 @@ from typing import Any
 
 from . import acceptance_exact as exact
 from . import acceptance_long as long
+from . import thinking
 from .asking import Answer, Asking, Judged, Probe, Request
 
 Send = Callable[[Sequence[Request], bool], list[Answer]]
@@ -35,8 +36,8 @@ FIRST = ("health", "models")
 
 @dataclass(frozen=True)
 class Settings:
-    """probes: some of NAMES. needle_lengths in tokens. sees: whether there is anybody to look at a picture. reference:
-    prompts with tokens, as recorded; none records or skips."""
+    """probes: some of NAMES. needle_lengths in tokens. thinking: the profile's. sees: whether there is anybody to look at a picture. reference:
+    prompts with tokens, as recorded; none records or skips. unreadable: why there is none where one was named."""
 
     probes: tuple[str, ...]
     streams: int = 4
@@ -44,6 +45,7 @@ class Settings:
     thinking: Mapping[str, Any] = field(default_factory=dict)
     sees: bool = False
     reference: tuple[Mapping[str, Any], ...] = ()
+    unreadable: str = ""
     record: bool = False
     near_tie: float = 0.2
 
@@ -89,7 +91,7 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
         "arithmetic": lambda: [exact.arithmetic(asking)],
         "count": lambda: [exact.count(asking)],
         "logprobs": lambda: [exact.logprobs(asking)],
-        "reasoning": lambda: [exact.reasoning(asking, settings.thinking)],
+        "reasoning": lambda: [exact.reasoning(asking, thinking.aloud(settings.thinking))],
         "tools": lambda: [exact.tools(asking)],
         "nonce": lambda: [exact.nonce(asking)],
         "streams": lambda: [exact.streams(asking, settings.streams)],
@@ -103,6 +105,8 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
 def _parity(asking: Asking, settings: Settings) -> list[Probe]:
     if settings.record:
         return [long.recording(asking)]
+    if settings.unreadable:
+        return [long.without_reference(settings.unreadable)]
     return [long.parity(asking, settings.reference, settings.near_tie)] if settings.reference else []
 
 

@@ -11,6 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from . import thinking
 from .asking import CHAT, Answer, Asking, Judged, Probe, Request, numbers, probabilities, said, shown
 
 _MARKERS = ("<think>", "</think>", "<|im_start|>", "<｜")  # noqa: RUF001 - DeepSeek's own mark has this character
@@ -108,26 +109,26 @@ def logprobs(asking: Asking) -> Probe:
     return Probe("logprobs", "log probabilities of 32 tokens", "finite and not above 0", (request,), judge, cure)
 
 
-def reasoning(asking: Asking, thinking: Mapping[str, Any]) -> Probe:
-    """thinking: what makes the model think, as chat_template_kwargs; empty asks only that no marker leaks into the answer."""
+def reasoning(asking: Asking, aloud: Mapping[str, Any]) -> Probe:
+    """aloud: what makes the model think, as chat_template_kwargs; empty asks only that no marker leaks into the answer."""
     question = "Is 91 a prime number? Give a reason in one sentence."
-    more = {"chat_template_kwargs": dict(thinking), "max_tokens": max(asking.max_tokens, 2048)} if thinking else {}
+    more = {thinking.KWARGS: dict(aloud), "max_tokens": max(asking.max_tokens, thinking.ROOM)} if aloud else {}
 
     def judge(answers: Sequence[Answer]) -> Judged:
         answer = answers[0]
         if answer.trouble():
             return Judged(False, answer.trouble())
-        message = answer.message()
-        thought = str(message.get("reasoning_content") or message.get("reasoning") or "")
+        thought = answer.reasoning()
         leaked = [marker for marker in _MARKERS if marker in answer.text()]
         text = f"answer {shown(answer.text(), 80)!r}, reasoning {shown(thought, 80)!r}"
         if leaked:
             return Judged(False, f"{', '.join(leaked)} in the {text}")
-        return Judged(bool(answer.text().strip()) and (bool(thought.strip()) or not thinking), text)
+        return Judged(bool(answer.text().strip()) and (bool(thought.strip()) or not aloud), text)
 
-    expected = "an answer without markers" + (" and a field with the reasoning" if thinking else "")
+    expected = "an answer without markers" + (" and a field with the reasoning" if aloud else "")
     cure = (
-        "set the reasoning parser of the model's family (--reasoning-parser); with the wrong one the field stays empty"
+        "set the reasoning parser of the model's family (--reasoning-parser), and `thinking` of the profile as its chat template has it; with the "
+        "wrong ones the field stays empty"
     )
     return Probe("reasoning", question, expected, (asking.ask(question, **more),), judge, cure)
 

@@ -145,6 +145,19 @@ def parity(asking: Asking, reference: Sequence[Mapping[str, Any]], near_tie: flo
     )
 
 
+def without_reference(problem: str) -> Probe:
+    """Nothing is asked: what was to be compared with is not there. problem: the file, and what is wrong with it."""
+    cure = (
+        "record it once from a group that you trust (engine_acceptance_record: true), put a recorded one there on the head, or leave "
+        "engine_acceptance_reference empty"
+    )
+
+    def judge(_answers: Sequence[Answer]) -> Judged:
+        return Judged(False, problem)
+
+    return Probe("parity", "nothing: there is no reference", "a file with recorded answers", (), judge, cure)
+
+
 def recording(asking: Asking) -> Probe:
     """The prompts of a reference that is to be recorded."""
 

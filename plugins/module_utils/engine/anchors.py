@@ -23,6 +23,7 @@ class Anchor:
 _RING = "LLMKube, DeepSeek-V4.1-Flash on three DGX Sparks in a ring"
 _PAIR = "LLMKube, DeepSeek V4 Flash Vision on two DGX Sparks"
 _BARE = "pavelzak, Two Small Boxes and a 304-Billion Parameter Model"
+_SWITCH = "tonyd2wild on three DGX Sparks at a switch, as LLMKube's post on the ring compares it"
 
 PUBLISHED: dict[str, tuple[Anchor, ...]] = {
     "vllm-tp3-ring-exl3": (
@@ -31,8 +32,21 @@ PUBLISHED: dict[str, tuple[Anchor, ...]] = {
         Anchor("decode, prose", 0, 1, 31, f"{_RING} (31 to 35, DSpark k=5)"),
         Anchor("decode, code", 0, 1, 65, f"{_RING} (DSpark k=5)"),
     ),
-    "vllm-tp2-pair-vision": (Anchor("decode, prose", 0, 1, 37, f"{_PAIR} (37 to 39, DSpark k=3, 300 tokens)"),),
-    "vllm-tp2-baremetal": (Anchor("decode, prose", 0, 1, 36.7, _BARE),),
+    "vllm-tp3-ring-docker": (
+        Anchor("prefill", 2_950, 1, 712, f"{_SWITCH} (712 to 846)"),
+        Anchor("prefill", 93_000, 1, 1236, f"{_SWITCH} (without speculation)"),
+        # Of unknown text. Prose is slower than code: held against it, a good group would look slow.
+        Anchor("decode, code", 0, 1, 51.5, f"{_SWITCH} (DSpark k=5, kind of text not stated)"),
+    ),
+    "vllm-tp2-pair-vision": (
+        Anchor("prefill", 3_700, 1, 1820, f"{_PAIR} (variant B)"),
+        Anchor("prefill", 26_000, 1, 1888, f"{_PAIR} (variant B)"),
+        Anchor("decode, prose", 0, 1, 37, f"{_PAIR} (37 to 39, DSpark k=3, 300 tokens)"),
+    ),
+    "vllm-tp2-baremetal": (
+        Anchor("prefill", 0, 1, 1900, f"{_BARE} (about, length not stated)"),
+        Anchor("decode, prose", 0, 1, 36.7, _BARE),
+    ),
 }
 
 _FAR = 2.0  # a prompt more than this many times longer or shorter is another measurement

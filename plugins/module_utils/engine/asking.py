@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from . import thinking
+
 CHAT = "/v1/chat/completions"
 _NUMBER = re.compile(r"-?\d[\d,]*")
 _GROUPED = re.compile(r"-?\d{1,3}(?:,\d{3})+\Z")
@@ -59,8 +61,10 @@ class Answer:
         return message if isinstance(message, dict) else {}
 
     def text(self) -> str:
-        content = self.message().get("content")
-        return content if isinstance(content, str) else ""
+        return thinking.content(self.message())
+
+    def reasoning(self) -> str:
+        return thinking.reasoning(self.message())
 
     def usage(self, name: str) -> int:
         """A count of the usage, 0 when the server gave none."""
@@ -111,22 +115,25 @@ class Probe:
 
 @dataclass(frozen=True)
 class Asking:
-    """What every question of a run has in common. nonce: small letters, new for each run. extra: put into every body."""
+    """What every question of a run has in common. nonce: small letters, new for each run. extra: put into every body.
+
+    template: chat_template_kwargs of every question that says nothing else.
+    """
 
     model: str
     nonce: str
     extra: Mapping[str, Any] = field(default_factory=dict)
     max_tokens: int = 512
+    template: Mapping[str, Any] = field(default_factory=dict)
 
     def body(self, content: Any, **more: Any) -> dict[str, Any]:
-        return {
+        given = {
             "model": self.model,
             "messages": [{"role": "user", "content": content}],
             "temperature": 0,
             "max_tokens": self.max_tokens,
-            **self.extra,
-            **more,
         }
+        return thinking.body(given, {thinking.KWARGS: self.template}, self.extra, more)
 
     def ask(self, content: Any, **more: Any) -> Request:
         return Request(CHAT, self.body(content, **more))
@@ -147,7 +154,13 @@ def shown(text: str, limit: int = _SHOWN) -> str:
 
 def said(answer: Answer) -> str:
     """The text of an answer as it is shown, or why there is none."""
-    return answer.trouble() or repr(shown(answer.text()))
+    if answer.trouble() or answer.text() or not answer.reasoning():
+        return answer.trouble() or repr(shown(answer.text()))
+    return f"'', only reasoning {shown(answer.reasoning(), 80)!r}{_cut_short(answer)}"
+
+
+def _cut_short(answer: Answer) -> str:
+    return ", cut at the most tokens allowed" if answer.choice().get("finish_reason") == "length" else ""
 
 
 def numbers(text: str) -> list[int]:

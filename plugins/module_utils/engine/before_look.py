@@ -17,6 +17,7 @@ from ..memory.room import Need
 from . import machine, traces_look
 from .before_start import Start
 
+SIZES = ("weights_gib", "activations_gib", "graphs_gib", "utilization")
 _OPS = "cached_ops/"  # of FlashInfer; what torch compiles is each rank's own
 
 
@@ -41,10 +42,16 @@ def look(options: Mapping[str, Any], unit: str, dry: bool) -> Start:
 
 def memory_problem(options: Mapping[str, Any], proc: Path) -> str:
     """Why the engine does not fit, by the arithmetic of page_cache; the page cache stays."""
-    sizes = ("weights_gib", "activations_gib", "graphs_gib", "utilization")
-    need = Need(**{name: options[name] for name in sizes})
+    need = need_of(options)
     patience = float(options["memory_wait_s"])
     return cache.make_room(proc, need, False, patience, lambda: platform_look.processes(proc.parent)).refusal
+
+
+def need_of(options: Mapping[str, Any]) -> Need:
+    """What the options say, and for those that are left out the specification."""
+    expected = options["spec"].get("expected", {}).get("memory", {})
+    given = {name: options[name] for name in SIZES if options.get(name) is not None}
+    return Need(**{name: given.get(name, expected.get(name, 0.0)) for name in SIZES})
 
 
 def missing(root: Path, place: Path) -> tuple[str, ...]:

@@ -38,7 +38,7 @@ class Start:
 def checks(start: Start) -> list[Check]:
     """Those that make no sense on this node are left out."""
     made = [_stale(start), _ports(start), _model(start), _kernels(start)]
-    if start.found.gpu is not None:
+    if start.found.gpu is not None or start.found.gpu_problem:
         made.append(_gpu(start))
     if start.image_name:
         made.append(_image(start))
@@ -73,13 +73,16 @@ def _ports(start: Start) -> Check:
 
 def _gpu(start: Start) -> Check:
     users = traces.gpu_users(start.found, start.unit, start.active)
+    unknown = start.found.gpu_problem
     return Check(
         id="engine.gpu",
         node=start.node,
-        ok=not users,
-        found="; ".join(users) or "nobody else computes on it",
-        expected="a GPU that nobody else computes on",
-        cure="end the processes named above",
+        ok=not users and not unknown,
+        found=unknown or "; ".join(users) or "nobody else computes on it",
+        expected="a GPU that answers, and that nobody else computes on",
+        cure="see why nvidia-smi fails (dmesg, the driver's version); a reboot of the node is the usual cure"
+        if unknown
+        else "end the processes named above",
     )
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..fabric import nccl
+from . import engram_place
 from .profile import Profile
 
 # The checkpoint is local and complete: nothing may be looked up or reported outside.
@@ -81,7 +82,8 @@ def environment(profile: Profile, node: Node, cache: str, fields: Mapping[str, s
     address = {"VLLM_HOST_IP" if profile.engine == "vllm" else "HOST_IP": where.address}
     # Home directories are hidden from the unit; compiled kernels have to survive a restart.
     home = {"HOME": cache, "XDG_CACHE_HOME": cache} if profile.renderer == "venv" else {}
-    given = {name: filled(value, fields) for name, value in profile.env.items()}
+    told = {**engram_place.variables(profile), **profile.env}
+    given = {name: filled(value, fields) for name, value in told.items()}
     result = {**fabric, **_OFFLINE, **home, **own, **given, **address}
     return {name: value for name, value in sorted(result.items()) if value}
 

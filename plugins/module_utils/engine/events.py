@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from . import thinking
+
 
 class Assembly:
     """Takes the lines of a stream. ended: the server said so. error: what it complained about in the stream."""
@@ -48,7 +50,7 @@ class Assembly:
         choice = choices[0] if isinstance(choices[0], dict) else {}
         self._finish = choice.get("finish_reason") or self._finish
         delta = choice.get("delta") or {}
-        text, thought = delta.get("content") or "", delta.get("reasoning_content") or delta.get("reasoning") or ""
+        text, thought = thinking.content(delta), thinking.reasoning(delta)
         self._content.append(text)
         self._reasoning.append(thought)
         self.chunks += bool(text or thought)
@@ -58,7 +60,7 @@ class Assembly:
         message = {
             "role": "assistant",
             "content": "".join(self._content),
-            "reasoning_content": "".join(self._reasoning) or None,
+            "reasoning": "".join(self._reasoning) or None,
         }
         choice = {"index": 0, "message": message, "finish_reason": self._finish}
         return json.dumps({"choices": [choice], "usage": self._usage, "chunks": self.chunks})

@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Reads what gates.py judges: the rank's record, the log of the running process, /proc/meminfo, the head's metrics."""
+"""Reads what gates.py judges: the rank's record, its revision's config.json, the log of the running process, the head's metrics, memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from ..host import HostError, read_text, run
-from .gates import Seen
+from .gate_claims import Seen
 from .machine import ask
 
 # A start over RDMA with NCCL_DEBUG_SUBSYS=INIT,NET prints 22,147 lines (LLMKube, three-Spark ring); what is printed later is served requests.
@@ -32,6 +32,16 @@ def record(path: str) -> Mapping[str, Any] | None:
     return held
 
 
+def config(held: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The config.json of the revision that the rank was started with; None when it cannot be read, which the checkpoint's checks tell."""
+    path = (held.get("model") or {}).get("path")
+    try:
+        parsed = json.loads((path and read_text(f"{path}/config.json")) or "null")
+    except (HostError, ValueError):
+        return None
+    return parsed if isinstance(parsed, dict) else None
+
+
 def look(unit: str, url: str, head: bool) -> Seen | None:
     """None when the unit does not run: there is nothing to prove then."""
     shown = dict(
@@ -41,11 +51,12 @@ def look(unit: str, url: str, head: bool) -> Seen | None:
     invocation = shown.get("InvocationID")
     if shown.get("ActiveState") != "active" or not invocation:
         return None
-    metrics = None
-    if head:
-        reply = ask(url, "/metrics")
-        metrics = reply.body if reply.status == 200 else ""
-    return Seen(lines(invocation), metrics)
+    if not head:
+        return Seen(lines(invocation))
+    metrics, version = (
+        reply.body if reply.status == 200 else "" for reply in (ask(url, path) for path in ("/metrics", "/version"))
+    )
+    return Seen(lines(invocation), metrics, version)
 
 
 def lines(invocation: str) -> tuple[str, ...]:

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
+from . import engram_place
+
 if TYPE_CHECKING:
     from .profile import Profile
 
@@ -175,6 +177,7 @@ _PROFILE_RULES: tuple[Callable[[Profile], Iterator[str]], ...] = (
     _floor,
     _ceiling,
     _kubernetes,
+    engram_place.problems,
 )
 
 
@@ -195,9 +198,10 @@ def model_problems(profile: Profile, config: Mapping[str, Any] | None) -> list[s
     text = config.get("text_config")
     text = text if isinstance(text, Mapping) else config
     tp = profile.tensor_parallel
+    pads = f"set checkpoint_tensor_parallel to {tp}, which pads heads and groups where that is known to work"
+    cure = pads if profile.engine == "vllm" else "another number of nodes; the edit that pads is known for vLLM alone"
     problems = [
-        f"{key} is {text[key]} in config.json and does not divide by {tp} ranks. Cure: set checkpoint_tensor_parallel to {tp}, which pads "
-        "heads and groups where that is known to work"
+        f"{key} is {text[key]} in config.json and does not divide by {tp} ranks. Cure: {cure}"
         for key in ("num_attention_heads", "o_groups")
         if isinstance(text.get(key), int) and text[key] % tp
     ]

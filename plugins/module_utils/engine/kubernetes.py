@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from .engram_place import MOUNT as ROWS
 from .kubernetes_support import config_jobs, config_program, page_cache_job, storage
 from .options import words
 from .profile import Profile
@@ -60,6 +61,11 @@ def engine_path(source: str, revision: str) -> str:
     return f"{_POD_CACHE_ROOT}/{hashlib.sha256(source.encode()).hexdigest()[:16]}"
 
 
+def engine_root(source: str) -> str:
+    """Where a pod sees what is the checkpoint's directory on the node, which is the claim's volume."""
+    return _POD_CACHE_ROOT if source else POD_MODEL_ROOT
+
+
 def manifests(
     profile: Profile, specs: Sequence[EngineSpec], cluster: Cluster, pad_program: str
 ) -> dict[str, list[dict[str, Any]]]:
@@ -74,7 +80,8 @@ def manifests(
     root = specs[0].model["root"]
     members = list(zip(cluster.nodes, cluster.claims, strict=True))
     base = storage(cluster.namespace, members, root, cluster.capacity)
-    jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members]
+    drops = profile.page_cache == "drop"
+    jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members if drops]
     if cluster.source and profile.kubernetes.get("pad_config"):
         base.append(config_program(profile, cluster.namespace, pad_program))
         jobs += config_jobs(profile, cluster.namespace, members, specs[0].model["engine_path"])
@@ -118,7 +125,7 @@ def inference_service(profile: Profile, specs: Sequence[EngineSpec], cluster: Cl
         "vllmConfig": {"tensorParallelSize": profile.tensor_parallel, "pipelineParallelSize": 1, **typed},
         "extraArgs": ["--served-model-name", profile.served_model_name, *profile.served_model_aliases, *further],
         "env": [{"name": name, "value": value} for name, value in _shared_environment(specs).items()],
-        **_volumes(profile),
+        **_volumes(profile, specs[0]),
         "multiNode": _multi_node(profile, specs, cluster),
     }
     if cluster.source:
@@ -178,7 +185,7 @@ def _shared_environment(specs: Sequence[EngineSpec]) -> dict[str, str]:
     return {name: value for name, value in first.items() if name not in _OPERATORS}
 
 
-def _volumes(profile: Profile) -> dict[str, Any]:
+def _volumes(profile: Profile, spec: EngineSpec) -> dict[str, Any]:
     cache = {"path": profile.cache_directory, "type": "DirectoryOrCreate"}
     shared = {"medium": "Memory", "sizeLimit": f"{profile.shm_gib}Gi"}
     volumes: list[dict[str, Any]] = [{"name": "cache", "hostPath": cache}, {"name": "shm", "emptyDir": shared}]
@@ -186,6 +193,9 @@ def _volumes(profile: Profile) -> dict[str, Any]:
         {"name": "cache", "mountPath": profile.cache_mount},
         {"name": "shm", "mountPath": "/dev/shm"},
     ]
+    for rows in [mount for mount in spec.container.mounts if mount.target == ROWS] if spec.container else ():
+        volumes.append({"name": "engram", "hostPath": {"path": rows.source, "type": "Directory"}})
+        mounts.append({"name": "engram", "mountPath": rows.target, "readOnly": True})
     for number, mount in enumerate(profile.mounts):
         name = f"mount-{number}"
         volumes.append({"name": name, "hostPath": {"path": mount["source"]}})

@@ -18,10 +18,11 @@ from pathlib import Path
 
 from .. import made
 from ..host import HostError, read_text, run, write_text
+from . import thinking
 from .downtime import Watch
 from .group_incident import tidy
 from .profile import Profile
-from .ready import QUESTION, Look, Reply, ready, right, settled
+from .ready import QUESTION, Look, Reply, answers, ready, right, settled
 from .service import PROPERTIES, UnitState, parse_show, reached
 from .spec import ModelPlace
 from .unit import HASH_FILE, NAME, hash_in_environ
@@ -31,6 +32,7 @@ NOT_STAGED = "NOT-STAGED"  # stands for the revision in a dry run of a machine t
 _BODY_LIMIT = 1 << 20
 _REQUEST_TIMEOUT = 5.0
 _CHAT_TIMEOUT = 60.0
+_ANSWER_TOKENS = 64
 _POLL = 1.0
 _LINES = 20
 _WATCH_POLL = 0.1
@@ -65,9 +67,9 @@ def explained(look: Look, unit: str) -> Look:
 
 
 def log_of_run(unit: str) -> list[str]:
-    """The journal of the unit's present run, all of it. Raises HostError."""
+    """The journal of the unit's present run, all of it, a container's too, which is no process of the unit. Raises HostError."""
     run_id = run(["systemctl", "show", "-p", "InvocationID", "--value", "--", unit]).stdout.strip()
-    argv = ["journalctl", "-q", "--no-pager", "-o", "cat", "-u", unit, f"_SYSTEMD_INVOCATION_ID={run_id}"]
+    argv = ["journalctl", "-q", "--no-pager", "-o", "cat", f"_SYSTEMD_INVOCATION_ID={run_id}"]
     return run(argv).stdout.splitlines() if run_id else []
 
 
@@ -215,13 +217,17 @@ def ask(url: str, path: str, body: dict[str, object] | None = None) -> Reply:
         connection.close()
 
 
-def look(unit: str, rank: int, url: str, wanted_hash: str) -> Look:
-    """One look. A worker asks the head's /health too, since it is ready only with the group; a loopback head it cannot reach."""
+def look(unit: str, rank: int, url: str, wanted_hash: str, line: str = "") -> Look:
+    """One look. A worker asks the head's /health too, since it is ready only with the group; a loopback head it cannot reach.
+
+    line: what the head's log has to have; it is looked for once the API answers, since the log of a start is long.
+    """
     state = unit_state(unit)
     alone = rank != 0 and (urllib.parse.urlsplit(url).hostname or "").startswith("127.")
     health = None if alone else ask(url, "/health")
     models = ask(url, "/v1/models") if rank == 0 else None
-    return Look(state, health, models, wanted_hash=wanted_hash)
+    seen = Look(state, health, models, wanted_hash=wanted_hash, line=line if rank == 0 else "")
+    return replace(seen, lined=any(line in said for said in log_of_run(unit))) if seen.line and answers(seen) else seen
 
 
 def wait(see: Callable[[], Look], timeout: float, unit: str) -> Look:
@@ -248,15 +254,12 @@ def watch(url: str, timeout: float) -> tuple[Watch, float]:
     return seen, time.monotonic() - began
 
 
-def chat(url: str, model_name: str) -> Reply:
-    """A chat completion whose answer is known."""
-    return ask(
-        url,
-        "/v1/chat/completions",
-        {
-            "model": model_name,
-            "messages": [{"role": "user", "content": QUESTION}],
-            "temperature": 0,
-            "max_tokens": 64,
-        },
-    )
+def chat(url: str, model_name: str, thinks: Mapping[str, object], extra: Mapping[str, object]) -> Reply:
+    """A chat completion whose answer is known. thinks: the profile's `thinking`. extra: put into the body."""
+    question = {
+        "model": model_name,
+        "messages": [{"role": "user", "content": QUESTION}],
+        "temperature": 0,
+        "max_tokens": thinking.tokens(thinks, _ANSWER_TOKENS),
+    }
+    return ask(url, "/v1/chat/completions", thinking.body(question, {thinking.KWARGS: thinking.quiet(thinks)}, extra))

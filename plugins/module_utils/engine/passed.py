@@ -106,6 +106,13 @@ def readiness(passed: Passed | None) -> dict[str, Any]:
     }
 
 
+def memory(passed: Passed | None) -> dict[str, Any]:
+    """What a rank takes with it; empty when its record does not say."""
+    expected = passed.record.get("expected") if passed else None
+    found = expected.get("memory") if isinstance(expected, Mapping) else None
+    return dict(found) if isinstance(found, Mapping) else {}
+
+
 def problem(passed: Passed | None, staged: bool) -> str:
     """Why the node cannot go back to it; empty when it can. staged: whether its revision is still there."""
     if passed is None:

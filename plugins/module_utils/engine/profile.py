@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from . import values
+from . import engram_place, values
 from .invariants import profile_problems
 from .values import Rule
 
@@ -47,6 +47,8 @@ class Profile:
     args: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict)
     gid_variables: tuple[str, ...] = ()
+    engram: Mapping[str, Any] = field(default_factory=dict)
+    nccl: bool = True
     image: str = ""
     image_id: str = ""
     model_mount: str = "/models"
@@ -55,7 +57,8 @@ class Profile:
     mounts: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[str, ...] = ("/dev/infiniband",)
     gpus: str = "all"
-    capabilities: tuple[str, ...] = ("IPC_LOCK",)
+    # Beside the one that locks memory for RDMA those with which the published images, whose engine is root, use files of other users.
+    capabilities: tuple[str, ...] = ("IPC_LOCK", "CHOWN", "DAC_OVERRIDE", "FOWNER")
     cpus: int = 0
     memory_gib: int = 112
     shm_gib: int = 32
@@ -67,9 +70,11 @@ class Profile:
     weights_gib: float = 0.0
     activations_gib: float = 0.0
     graphs_gib: float = 0.0
+    page_cache: str = "drop"
     pins: Mapping[str, str] = field(default_factory=dict)
-    log_lines: tuple[Mapping[str, str], ...] = ()
+    log_lines: tuple[Mapping[str, Any], ...] = ()
     sees: bool = False
+    thinking: Mapping[str, Any] = field(default_factory=dict)
     ready_line: str = "Application startup complete"
     ready_timeout_s: int = 900
     stop_timeout_s: int = 30
@@ -98,6 +103,7 @@ def parse(given: Any, size: int, where: str = "engine profile") -> Profile:
             )
     if not complete.get("command"):
         complete["command"] = COMMANDS[complete.get("engine", Profile.engine)]
+    complete["engram"] = engram_place.completed(complete.get("engram", {}), complete.get("engine", Profile.engine))
     # What contradicts itself is told together with what is missing, so that one run shows everything.
     missing = {key: "" if key != "tensor_parallel" else size for key, rule in _RULES.items() if rule.required}
     problems += profile_problems(Profile(**{**missing, **complete}))
@@ -146,6 +152,17 @@ _LOG_LINE = {
     "want": Rule(values.one_of("present", "absent"), "present or absent"),
     "ranks": Rule(values.one_of("all", "head"), "all or head"),
     "means": Rule(values.text, "what the line tells, one line", required=True),
+    "required": Rule(values.boolean, "true or false"),
+}
+_THINKING = {
+    "enable": Rule(values.flags, "a mapping of chat_template_kwargs"),
+    "disable": Rule(values.flags, "a mapping of chat_template_kwargs"),
+    "default": Rule(values.boolean, "true or false"),
+}
+_ENGRAM = {
+    "placement": Rule(values.one_of(*engram_place.PLACEMENTS), f"one of {', '.join(engram_place.PLACEMENTS)}"),
+    "rule": Rule(values.one_of(*engram_place.RULES), f"one of {', '.join(engram_place.RULES)}"),
+    "directory": Rule(values.optional_path, "an absolute path on the nodes"),
 }
 _KUBERNETES = {
     "service": Rule(values.text, "name of the InferenceService", required=True),
@@ -175,6 +192,8 @@ _RULES: dict[str, Rule] = {
     "args": Rule(values.args, "a list of texts"),
     "env": Rule(values.env, "a mapping of variable names to texts"),
     "gid_variables": Rule(values.env_names, "a list of variable names"),
+    "engram": Rule(values.empty_or(values.mapping_of(_ENGRAM)), "a mapping of placement, rule and directory"),
+    "nccl": Rule(values.boolean, "true or false"),
     "image": Rule(values.image, "an image as NAME@sha256:DIGEST, or NAME:TAG where only a tag is published"),
     "image_id": Rule(values.image_id, "the id of an image on the nodes, sha256: and 64 hexadecimal digits"),
     "model_mount": Rule(values.path, "an absolute path in the container"),
@@ -195,10 +214,14 @@ _RULES: dict[str, Rule] = {
     "weights_gib": Rule(values.number(0, 1024), _GIB),
     "activations_gib": Rule(values.number(0, 1024), _GIB),
     "graphs_gib": Rule(values.number(0, 1024), _GIB),
+    "page_cache": Rule(values.one_of("drop", "keep"), "drop or keep"),
     "pins": Rule(values.text_mapping, "a mapping of Python distributions to versions"),
-    "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means}"),
+    "log_lines": Rule(values.list_of(values.mapping_of(_LOG_LINE)), "a list of {text, want, ranks, means, required}"),
     "sees": Rule(values.boolean, "true or false"),
-    "ready_line": Rule(values.text, "text that a line of the head's log contains once it serves"),
+    "thinking": Rule(values.mapping_of(_THINKING), "a mapping of enable, disable, default"),
+    "ready_line": Rule(
+        values.optional_text, "text that a line of the head's log contains once it serves, or an empty text"
+    ),
     "ready_timeout_s": Rule(values.integer(1, 86400), "seconds, an integer from 1 to 86400"),
     "stop_timeout_s": Rule(values.integer(1, 3600), "seconds, an integer from 1 to 3600"),
     "kubernetes": Rule(values.empty_or(values.mapping_of(_KUBERNETES)), "a mapping of names in the cluster"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..report.checks import Check
+from . import thinking
 from .diagnosis import LAST_LINES
 from .group import FAILED, STOPPED, STOPPING
 from .service import UnitState
@@ -37,6 +38,7 @@ class Reply:
 class Look:
     """What one look at a rank gave. health is None where the rank does not ask the head, models and chat except on rank 0.
 
+    line: what the log of this run has to have before the rank is ready, empty for nothing; lined: whether it has it.
     ending: of a rank that ended, why, as its supervisor knows; by_group: because another one did.
     """
 
@@ -46,6 +48,8 @@ class Look:
     chat: Reply | None = None
     wanted_hash: str = ""
     journal: tuple[str, ...] = ()
+    line: str = ""
+    lined: bool = False
     ending: str = ""
     by_group: bool = False
 
@@ -61,6 +65,11 @@ def settled(look: Look) -> bool:
 
 
 def ready(look: Look) -> bool:
+    """Whether the unit runs, the head answers, as far as this rank asks, and the log says so, where that is known."""
+    return answers(look) and (look.lined or not look.line)
+
+
+def answers(look: Look) -> bool:
     """Whether the unit runs and the head answers, as far as this rank asks."""
     if not look.unit.running:
         return False
@@ -75,17 +84,18 @@ def served(models: Reply | None) -> tuple[str, ...]:
         return ()
 
 
-def answer_of(chat: Reply) -> str:
-    """The text of a chat completion, or an empty text."""
+def said_in(chat: Reply) -> tuple[str, str]:
+    """The text of a chat completion, and the reasoning before it; empty where there is none."""
     try:
-        return str(json.loads(chat.body)["choices"][0]["message"]["content"])
+        message = json.loads(chat.body)["choices"][0]["message"]
     except (ValueError, KeyError, TypeError, IndexError):
-        return ""
+        return "", ""
+    return thinking.content(message), thinking.reasoning(message)
 
 
 def right(chat: Reply) -> bool:
-    """Whether it is the known answer."""
-    return chat.status == 200 and ANSWER in answer_of(chat)
+    """Whether it is the known answer. What was thought before it does not count."""
+    return chat.status == 200 and ANSWER in said_in(chat)[0]
 
 
 def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[Check]:
@@ -98,13 +108,14 @@ def checks(node: str, unit: str, url: str, model_name: str, look: Look) -> list[
     return result
 
 
-def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mapping[str, str]]) -> Check:
-    """Whether the log of this run has what a healthy rank's has, and lacks what it must not have."""
-    wrong = [
-        f"{'no ' if line['want'] == 'present' else ''}{line['text']!r} ({line['means']})"
-        for line in wanted
-        if any(line["text"] in said for said in lines) is not (line["want"] == "present")
-    ]
+def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mapping[str, Any]]) -> Check:
+    """Whether the log of this run has what a healthy rank's has, and lacks what it must not have.
+
+    A line that must not be there is an error, and one that is missing where the profile requires it; others only show at some settings.
+    """
+    missed = [line for line in wanted if any(line["text"] in said for said in lines) is not (line["want"] == "present")]
+    wrong = [f"{'no ' if line['want'] == 'present' else ''}{line['text']!r} ({line['means']})" for line in missed]
+    grave = any(line["want"] == "absent" or line.get("required") for line in missed)
     return Check(
         id="engine.log",
         node=node,
@@ -112,7 +123,7 @@ def log_check(node: str, unit: str, lines: Sequence[str], wanted: Sequence[Mappi
         found="; ".join(wrong) or "every line that a healthy rank has",
         expected="; ".join(f"{line['text']!r} {line['want']}" for line in wanted),
         cure=f"it serves, though not as it should: `journalctl -u {unit}` on {node}, and docs/engine.md",
-        severity="warning",
+        severity="error" if grave else "warning",
     )
 
 
@@ -165,30 +176,46 @@ def _health_check(node: str, unit: str, url: str, model_name: str, look: Look) -
     found = f"/health {health.text()}, /v1/models {models.text()}"
     if names:
         found += f" with {', '.join(names)}"
+    if look.line:
+        found += f", its log {'has' if look.lined else 'lacks'} {look.line!r}"
+    unsaid = (
+        f"it answers, and `journalctl -u {unit}` has not said that it is ready: a longer engine_ready_timeout_s, or as ready_line of the profile "
+        "what this engine prints, an empty text for nothing"
+    )
     waits = f"the head answers once every rank has joined: look for the rank whose engine.unit failed, then `journalctl -u {unit}` here"
     other = f"something else answers at {url}, or another profile runs: see what listens there, set engine_port, or run the engine role"
     return Check(
         id="engine.health",
         node=node,
-        ok=health.status == 200 and models.status == 200 and model_name in names,
+        ok=health.status == 200 and models.status == 200 and model_name in names and (look.lined or not look.line),
         found=f"{url}: {found}",
-        expected=f"/health status 200, /v1/models with {model_name}",
+        expected=f"/health status 200, /v1/models with {model_name}{f', {look.line!r} in the log of this run' if look.line else ''}",
         cure=_with_journal(
-            other if names and model_name not in names else waits,
+            _why_not(look, bool(names) and model_name not in names, (other, unsaid, waits)),
             look.journal if look.unit.running else (),  # else engine.unit carries it
         ),
     )
 
 
+def _why_not(look: Look, other: bool, cures: tuple[str, str, str]) -> str:
+    """Of the cures for another model, for an engine that has not said that it is ready, and for one that does not answer yet."""
+    if other:
+        return cures[0]
+    return cures[1] if answers(look) else cures[2]
+
+
 def _chat_check(node: str, url: str, chat: Reply) -> Check:
-    said = answer_of(chat)
+    said, thought = said_in(chat)
+    only = f", only reasoning {thought[:80]!r}" if thought and not said else ""
+    wrong = "the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes"
+    thinks = "it thinks where it was told not to: set `thinking` of the profile to what its chat template knows (docs/engine.md)"
     return Check(
         id="engine.chat",
         node=node,
         ok=right(chat),
-        found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}",
+        found=f"{url}/v1/chat/completions {chat.text()}, answer {said[:80]!r}{only}",
         expected=f"an answer with {ANSWER} to {QUESTION!r}",
-        cure="the engine runs but answers wrongly: compare the checkpoint (checkpoint.files) and the engine's build on all nodes",
+        cure=thinks if only else wrong,
     )
 
 

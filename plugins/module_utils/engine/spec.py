@@ -12,7 +12,10 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ..checkpoint import engram
+from . import engram_place
 from .environment import Meeting, Node, SpecError, environment, fields, filled, filled_value, meeting, rdma_devices
+from .gate_nccl import can_come
+from .host_needs import memory
 from .invariants import model_problems, shape_problems
 from .options import words
 from .profile import Profile
@@ -26,6 +29,7 @@ class ModelPlace:
     """Where the checkpoint lies. root: the directory that holds revisions/. config: the revision's config.json, None: not staged.
 
     config_digest: SHA-256 of that file. engine_path: where the engine finds the revision when that is not below its mount.
+    engine_root: where it finds the root when that is not its mount.
     """
 
     root: str
@@ -33,6 +37,7 @@ class ModelPlace:
     config_digest: str = ""
     config: Mapping[str, Any] | None = None
     engine_path: str = ""
+    engine_root: str = ""
 
     @property
     def path(self) -> str:
@@ -91,10 +96,13 @@ class Readiness:
 
 @dataclass(frozen=True)
 class Expected:
-    """What a healthy rank shows. log_lines: {text, want, means} of this rank. memory_gib: weights, activations, graphs; 0: unknown."""
+    """What a healthy rank shows. log_lines: {text, want, means}, some with required, of this rank.
 
-    log_lines: tuple[Mapping[str, str], ...]
-    memory_gib: float
+    memory: what it takes, as host_needs.memory() says.
+    """
+
+    log_lines: tuple[Mapping[str, Any], ...]
+    memory: Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -125,6 +133,7 @@ class EngineSpec:
     readiness: Readiness
     expected: Expected
     served_model_name: str
+    thinking: Mapping[str, Any] = field(default_factory=dict)
     container: Container | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
@@ -159,9 +168,11 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
     inside = profile.renderer != "venv"
     where = meeting(profile, node)
     root, cache = (profile.model_mount, profile.cache_mount) if inside else (model.root, profile.cache_directory)
+    root = model.engine_root or root
     devices = rdma_devices(node)
     known = fields(node, where, _model_fields(profile, node, model, root, cache), list(devices))
     argv = _vllm(profile, node, where, known) if profile.engine == "vllm" else _sglang(profile, node, where, known)
+    env = environment(profile, node, cache, known)
     return EngineSpec(
         profile=profile.name,
         engine=profile.engine,
@@ -172,7 +183,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         url=api_url(profile, node),
         argv=(profile.executable, *profile.command, *argv, *(filled(word, known) for word in profile.args)),
         options=filled_value(profile.options, known),
-        env=environment(profile, node, cache, known),
+        env=env,
         gid_devices=devices,
         gid_variables=profile.gid_variables,
         ports={"api": profile.port, "rendezvous": profile.rendezvous_port},
@@ -183,29 +194,39 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
             "path": model.path,
             "engine_path": known["model"],
             "config_sha256": model.config_digest,
+            **_rows(profile, model),
         },
         working_directory=profile.working_directory or model.root,
         cache_directory=profile.cache_directory,
         limits=_limits(profile),
         readiness=_readiness(profile, node),
-        expected=_expected(profile, node),
+        expected=_expected(profile, node, env),
         served_model_name=profile.served_model_name,
+        thinking=profile.thinking,
         container=_container(profile, model) if inside else None,
         pins=profile.pins,
     )
 
 
+def _rows(profile: Profile, model: ModelPlace) -> dict[str, str]:
+    """The directory of Engram rows, where the revision does not hold them."""
+    directory = engram_place.directory_of(profile, model.root)
+    return {"engram": directory} if directory else {}
+
+
 def _model_fields(profile: Profile, node: Node, model: ModelPlace, root: str, cache: str) -> dict[str, str]:
+    revision = model.engine_path or model.below(root)
     return {
-        "model": model.engine_path or model.below(root),
+        "model": revision,
         "model_root": root,
         "cache": cache,
+        "engram": engram_place.seen_at(engram_place.directory_of(profile, model.root), model.root, root) or revision,
         "engram_rows": _engram_rows(profile, node, model) if _asks(profile, "{engram_rows}") else "",
     }
 
 
 def _asks(profile: Profile, what: str) -> bool:
-    return any(what in value for value in profile.env.values())
+    return any(what in value for value in (*profile.env.values(), *engram_place.variables(profile).values()))
 
 
 def _engram_rows(profile: Profile, node: Node, model: ModelPlace) -> str:
@@ -213,7 +234,7 @@ def _engram_rows(profile: Profile, node: Node, model: ModelPlace) -> str:
     if model.config is None:
         return "NOT-STAGED"
     try:
-        tables = engram.ranges(model.config, node.size, profile.engine)[node.rank]
+        tables = engram.ranges(model.config, node.size, engram_place.rule_of(profile))[node.rank]
     except engram.EngramError as error:
         raise SpecError(f"{model.path}/config.json: {error}") from error
     return ",".join(f"{layer}:{rows[0]}:{rows[1]}" for layer, rows in tables.items())
@@ -267,15 +288,21 @@ def _readiness(profile: Profile, node: Node) -> Readiness:
     return Readiness("/health", "/v1/models", profile.ready_line, profile.ready_timeout_s, node.size - 1 - node.rank)
 
 
-def _expected(profile: Profile, node: Node) -> Expected:
-    lines = tuple(
-        {"text": line["text"], "want": line.get("want", "present"), "means": line["means"]}
+def _expected(profile: Profile, node: Node, env: Mapping[str, str]) -> Expected:
+    """Lines that this environment switches off are not waited for."""
+    lines: tuple[Mapping[str, Any], ...] = tuple(
+        {"text": line["text"], "want": line.get("want", "present"), "means": line["means"], **_required(line)}
         for line in profile.log_lines
-        if line.get("ranks", "all") == "all" or node.rank == 0
+        if (line.get("ranks", "all") == "all" or node.rank == 0)
+        and (line.get("want") == "absent" or can_come(line["text"], env))
     )
-    if node.rank == 0:
+    if node.rank == 0 and profile.ready_line:
         lines = (*lines, {"text": profile.ready_line, "want": "present", "means": "the API has started"})
-    return Expected(lines, profile.weights_gib + profile.activations_gib + profile.graphs_gib)
+    return Expected(lines, memory(profile.to_dict()))
+
+
+def _required(line: Mapping[str, Any]) -> dict[str, bool]:
+    return {"required": True} if line.get("required") else {}
 
 
 def _container(profile: Profile, model: ModelPlace) -> Container:
@@ -283,10 +310,12 @@ def _container(profile: Profile, model: ModelPlace) -> Container:
     more = tuple(
         Mount(mount["source"], mount["target"], bool(mount.get("read_only", True))) for mount in profile.mounts
     )
+    rows = engram_place.directory_of(profile, model.root)
+    beside = engram_place.seen_at(rows, model.root, profile.model_mount) == engram_place.MOUNT
     return Container(
         image=profile.image_id or profile.image,
         reference=profile.image,
-        mounts=(*own, *more),
+        mounts=(*own, *([Mount(rows, engram_place.MOUNT)] if beside else []), *more),
         devices=profile.devices,
         gpus=profile.gpus,
         capabilities=profile.capabilities,

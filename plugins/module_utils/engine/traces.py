@@ -42,7 +42,8 @@ class Segment:
 
 @dataclass(frozen=True)
 class Traces:
-    """A node as it is. ports: who listens at those of the rank. containers: ids of ours. gpu: None where there is none to ask.
+    """A node as it is. ports: who listens at those of the rank. containers: ids of ours. gpu: None where there is none to ask, or
+    nobody can tell, and then gpu_problem says why.
 
     memory: figures of /proc/meminfo in KiB. baseline_kib: what no process held before the first start, None when not known.
     """
@@ -51,6 +52,7 @@ class Traces:
     containers: tuple[str, ...] = ()
     ports: Mapping[int, Holder] | None = None
     gpu: tuple[Holder, ...] | None = None
+    gpu_problem: str = ""
     memory: Mapping[str, int] | None = None
     baseline_kib: int | None = None
 

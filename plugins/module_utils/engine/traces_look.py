@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 from ..host import HostError, read_text, run, write_text
 from ..memory import cache, holders, platform_look
@@ -20,6 +20,7 @@ from .traces import Holder, Segment, Traces, after_stop, leftover, listening, lo
 
 BASELINE = "gb10-ring-group/baseline.json"
 _POLL_S = 1.0
+_SAID = 300  # characters of what a program says
 
 
 def record(etc_root: str) -> dict[str, Any]:
@@ -42,7 +43,7 @@ def look(proc: Path, run_root: str, spec: Mapping[str, Any], nvidia_smi: str) ->
         processes=platform_look.processes(proc.parent),
         containers=containers(str(spec.get("renderer", ""))),
         ports=port_holders(proc, ports_of(spec)),
-        gpu=gpu(proc, nvidia_smi),
+        **gpu(proc, nvidia_smi),
         memory=cache.memory(proc),
         baseline_kib=baseline(proc, run_root),
     )
@@ -107,16 +108,26 @@ def image_problem(spec: Mapping[str, Any]) -> str:
     return "" if done.rc == 0 else done.message()
 
 
-def gpu(proc: Path, nvidia_smi: str) -> tuple[Holder, ...] | None:
-    """Processes that compute on the GPU; None where there is no driver to ask."""
-    if not nvidia_smi:
-        return None
+class Gpu(TypedDict):
+    """The part of Traces that nvidia-smi tells."""
+
+    gpu: tuple[Holder, ...] | None
+    gpu_problem: str
+
+
+def gpu(proc: Path, nvidia_smi: str) -> Gpu:
+    """Processes that compute on the GPU, or why nobody can tell; nothing of it where there is no nvidia-smi."""
+    if not nvidia_smi or not os.access(nvidia_smi, os.X_OK):
+        return Gpu(gpu=None, gpu_problem="")
     try:
         done = run([nvidia_smi, "--query-compute-apps=pid", "--format=csv,noheader"], check=False)
-    except HostError:
-        return None
-    pids = [line.strip() for line in done.stdout.splitlines()] if done.rc == 0 else []
-    return tuple(_holder(proc / pid) for pid in pids if pid.isdigit())
+    except HostError as error:
+        return Gpu(gpu=None, gpu_problem=str(error))
+    if done.rc != 0:
+        said = " ".join(f"{done.stdout} {done.stderr}".split())[:_SAID]
+        return Gpu(gpu=None, gpu_problem=f"{nvidia_smi}: exit {done.rc}: {said or 'no output'}")
+    pids = [line.strip() for line in done.stdout.splitlines()]
+    return Gpu(gpu=tuple(_holder(proc / pid) for pid in pids if pid.isdigit()), gpu_problem="")
 
 
 def boot(proc: Path) -> str:

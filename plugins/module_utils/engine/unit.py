@@ -10,6 +10,7 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from .spec import NAME as STEM
 from .spec import EngineSpec
@@ -57,10 +58,27 @@ def digest(text: str) -> str:
 
 def hash_of(record: str | None) -> str:
     """The configuration hash that a record (engine.json) carries, or an empty text."""
+    return str(_recorded(record).get("hash", ""))
+
+
+def ready_line_of(record: str | None) -> str:
+    """What a record says that the head's log has once it serves; empty for nothing."""
+    held = _recorded(record).get("readiness")
+    return str(held.get("line") or "") if isinstance(held, dict) else ""
+
+
+def thinking_of(record: str | None) -> Mapping[str, Any]:
+    """What a record says of how the model is told to think; empty when it says nothing."""
+    held = _recorded(record).get("thinking")
+    return held if isinstance(held, dict) else {}
+
+
+def _recorded(record: str | None) -> Mapping[str, Any]:
     try:
-        return str(json.loads(record or "{}").get("hash", ""))
-    except (ValueError, AttributeError):
-        return ""
+        held = json.loads(record or "{}")
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
 
 
 def hash_in_environ(environ: bytes) -> str:
@@ -84,7 +102,11 @@ def start_of_unit(spec: EngineSpec, after: Sequence[str] = ()) -> list[str]:
         f"Description={description(spec)}",
         f"After={needed}",
         f"Wants={needed}",
-        f"RequiresMountsFor={quote(spec.model['root'], expand_dollar=False)}",
+        *(
+            f"RequiresMountsFor={quote(spec.model[place], expand_dollar=False)}"
+            for place in ("root", "engram")
+            if place in spec.model
+        ),
         "# However often the group is started: nothing starts it but people, the supervisor's orders and a boot.",
         "StartLimitIntervalSec=0",
         "",
@@ -108,6 +130,8 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
         "# A rank alone never comes back: it would meet a stale rendezvous. gb10-ring-group.service ends the group, and starts it whole.",
         "Restart=no",
         f"TimeoutStopSec={stop_timeout_s}",
+        "# NCCL says more at a start than the 10,000 lines in 30 s that journald keeps; readiness and the proofs of the settings are in them.",
+        "LogRateLimitIntervalSec=0",
         f"LimitMEMLOCK={spec.limits.memlock}",
         f"LimitNOFILE={spec.limits.nofile}",
         *([f"LimitSTACK={spec.limits.stack}"] if spec.limits.stack else []),
@@ -116,16 +140,31 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
     ]
 
 
-def cache_directory(spec: EngineSpec) -> list[str]:
-    """Compiled kernels outlive the process: systemd makes the directory where it can, else a command does."""
+def cache_directory(spec: EngineSpec, prefix: str = "") -> list[str]:
+    """Compiled kernels outlive the process: systemd makes the directory where it can, else a command does.
+
+    prefix: + has the command see the node's own /tmp and /var/tmp, whatever the unit is confined to.
+    """
     place = posixpath.normpath(spec.cache_directory)
     if place.startswith(_CACHE_ROOT):
         return [f"CacheDirectory={quote(place[len(_CACHE_ROOT) :], expand_dollar=False)}"]
-    return [f"ExecStartPre={command_line(['/usr/bin/mkdir', '-p', place])}"]
+    return [f"ExecStartPre={prefix}{command_line(['/usr/bin/mkdir', '-p', place])}"]
 
 
 def environment_lines(values: Mapping[str, str]) -> list[str]:
     return [assignment(name, value) for name, value in sorted(values.items())]
 
 
+# Hardening that an engine and whatever starts one bear.
+CONFINED = ("RestrictRealtime=true", "LockPersonality=true", "SystemCallArchitectures=native")
+# More, but not for what makes containers by itself: other places of the node, a file system of the unit's own for them, and
+# (RestrictSUIDSGID) no openat2, without which crun finds no place for a device.
+CONFINED_PLACES = (
+    "PrivateTmp=true",
+    "ProtectHome=true",
+    "ProtectSystem=full",
+    "ProtectControlGroups=true",
+    "ProtectKernelTunables=true",
+    "RestrictSUIDSGID=true",
+)
 INSTALL = ["", "[Install]", "WantedBy=multi-user.target"]

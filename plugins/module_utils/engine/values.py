@@ -248,6 +248,16 @@ def list_of(convert: Callable[[Any], Any]) -> Callable[[Any], tuple[Any, ...]]:
     return converted
 
 
+def flags(value: Any) -> dict[str, Any]:
+    """A mapping of names to plain values. null takes one away, and all of them."""
+    held = {} if value is None else value
+    if not isinstance(held, Mapping) or not all(
+        item is None or isinstance(item, (str, int, float)) for item in held.values()
+    ):
+        raise ValueError
+    return {text(key): item for key, item in held.items() if item is not None}
+
+
 def text_mapping(value: Any) -> dict[str, str]:
     if not isinstance(value, Mapping):
         raise ValueError

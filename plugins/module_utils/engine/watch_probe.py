@@ -3,7 +3,7 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 """One look at the API of the head: its health, a tiny completion, and what it counts.
 
-A copy runs on the nodes without Ansible, so this file imports the standard library only.
+A copy runs on the nodes without Ansible, so this file imports the standard library and its siblings only.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import urllib.parse
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from . import thinking
 from .watch import Limits, Probe
 
 ANSWER_TOKENS = 3
@@ -45,12 +46,13 @@ class Reply(NamedTuple):
 
 
 class Target(NamedTuple):
-    """Where the API is, from the engine's record."""
+    """Where the API is, from the engine's record, and what the model is told so that it does not think."""
 
     host: str
     port: int
     health: str
     model: str
+    quiet: Mapping[str, Any] = {}  # never changed
 
 
 def target(record: Mapping[str, Any]) -> Target:
@@ -60,18 +62,21 @@ def target(record: Mapping[str, Any]) -> Target:
     parts = urllib.parse.urlsplit(str(record.get("url", "")))
     if not parts.hostname:
         raise ValueError("it names no url")
-    return Target(parts.hostname, parts.port or 80, str(health), str(record.get("served_model_name", "")))
+    thinks = record.get("thinking")
+    quiet = thinking.quiet(thinks) if isinstance(thinks, Mapping) else {}
+    return Target(parts.hostname, parts.port or 80, str(health), str(record.get("served_model_name", "")), quiet)
 
 
 def look(where: Target, limits: Limits) -> Probe:
     """Ask for health and for an answer; what it counts is asked for only when the answer is late."""
     health = _health(ask(where, where.health, limits.health_timeout_s), where.health)
-    body = {
+    question = {
         "model": where.model,
         "messages": [{"role": "user", "content": QUESTION}],
         "temperature": 0,
         "max_tokens": ANSWER_TOKENS,
     }
+    body = thinking.body(question, {thinking.KWARGS: where.quiet})
     reply = ask(where, "/v1/chat/completions", limits.probe_timeout_s, body)
     wrong = wrong_answer(reply)
     counted = ask(where, "/metrics", limits.health_timeout_s)
@@ -84,7 +89,7 @@ def _health(reply: Reply, path: str) -> str:
 
 
 def wrong_answer(reply: Reply) -> str:
-    """Empty for a completion with a text; else what is wrong with it."""
+    """Empty for a completion with a text or with reasoning, which shows as well that the engine computes; else what is wrong with it."""
     if reply.status != 200:
         said = " ".join(reply.body.split())[:160]
         return f"a completion: {reply.error or f'status {reply.status} {said}'.strip()}"
@@ -92,8 +97,7 @@ def wrong_answer(reply: Reply) -> str:
         message = json.loads(reply.body)["choices"][0]["message"]
     except (ValueError, LookupError, TypeError):
         return "a completion: the answer is none"
-    text = (message.get("content") or message.get("reasoning_content")) if isinstance(message, dict) else None
-    return "" if text else "a completion: the answer is empty"
+    return "" if thinking.content(message) or thinking.reasoning(message) else "a completion: the answer is empty"
 
 
 def total(text: str, names: tuple[str, ...]) -> float | None:

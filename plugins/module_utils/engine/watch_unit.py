@@ -19,6 +19,7 @@ PROGRAM = (
     "engine/diagnosis_table.py",
     "engine/group_incident.py",
     "engine/group_intent.py",
+    "engine/thinking.py",
     "engine/watch.py",
     "engine/watch_group.py",
     "engine/watch_probe.py",

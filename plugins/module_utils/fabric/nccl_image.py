@@ -73,6 +73,24 @@ def find(reference: str, wanted: str, ask: Run = run) -> Image | None:
     return None
 
 
+def run_as(reference: str, record: str | None) -> str:
+    """The name by which the node has the image: a digest of a registry is known only where the image was pulled, the others run it by its
+    id. record: text of the engine's record on the node."""
+    try:
+        container = json.loads(record or "{}")["container"]
+        return str(container["image"]) if container["reference"] == reference else reference
+    except (ValueError, LookupError, TypeError):
+        return reference
+
+
+def is_there(reference: str, wanted: str, ask: Run = run) -> bool:
+    """Whether a runtime of this machine has the image."""
+    try:
+        return find(reference, wanted, ask) is not None
+    except HostError:
+        return False
+
+
 def libraries(reference: str, wanted: str, ask: Run = run) -> list[Library]:
     """Each NCCL library of the image; empty when there is none or no image. Raises HostError."""
     image = find(reference, wanted, ask)

@@ -9,14 +9,16 @@ The lines are those of NCCL 2.27 to 2.30 with NCCL_DEBUG=INFO and NCCL_DEBUG_SUB
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..report.checks import Check
 
-_USING = re.compile(r"NET/IB : Using (.*?)(?: \[RO\])?; OOB")
+_USING = re.compile(r"NET/IB : Using (.*?)(?: \[RO\])?; OOB ([^:\s]+)")
 _DEVICE = re.compile(r"\[\d+\](\w+):\d+/RoCE")
 _CHANNEL = re.compile(r"Channel .* via (NET/\w+)")
+_NETWORK = re.compile(r"Using network IB")
+_RINGS, _TREES = re.compile(r"Connected all rings"), re.compile(r"Connected all trees")
 _OVERRIDE = re.compile(r"Subnet-aware routing: overriding dev")
 _SHOWN = 160
 
@@ -67,28 +69,45 @@ def devices(log: str) -> list[str]:
     return _DEVICE.findall(found[1]) if found else []
 
 
-def checks(node: str, shape: str, log: str, wanted: Sequence[str]) -> list[Check]:
-    """Transport, routing on a ring of three or more, and lines that must not be there. wanted: the devices that must be used."""
-    found = [_transport(node, log, wanted)]
-    if shape == "ring":
+def checks(node: str, shape: str, log: str, wanted: Sequence[str], env: Mapping[str, str]) -> list[Check]:
+    """Transport, routing where the environment asks for it, and lines that must not be there.
+
+    wanted: the devices that must be used. env: of the process, with the interface over which the ranks meet.
+    """
+    found = [_transport(node, shape, log, wanted, env["NCCL_SOCKET_IFNAME"].lstrip("="))]
+    if env.get("NCCL_IB_SUBNET_AWARE_ROUTING") == "1":
         found.append(_routing(node, log))
     return [*found, _forbidden(node, shape, log)]
 
 
-def _transport(node: str, log: str, wanted: Sequence[str]) -> Check:
+def _transport(node: str, shape: str, log: str, wanted: Sequence[str], interface: str) -> Check:
     used = devices(log)
     missing = sorted(set(wanted) - set(used))
     ways = sorted(set(_CHANNEL.findall(log)))
     over = f"; channels over {', '.join(ways)}" if ways else "; no channel over the network"
+    lacking = _lacking(shape, log, interface)
     return Check(
         id="fabric.allreduce_transport",
         node=node,
-        ok=bool(used) and not missing and "NET/IB" in ways,
-        found=(f"NET/IB with {', '.join(used)}" if used else "no NET/IB line") + over,
-        expected=f"NET/IB with {', '.join(wanted)} and channels over it",
-        cure=f"see that {', '.join(missing) or 'every device'} is ACTIVE on {node} (fabric.gid) and named by NCCL_IB_HCA, and that "
-        "/dev/infiniband is in the container",
+        ok=bool(used) and not missing and "NET/IB" in ways and not lacking,
+        found="".join(
+            [f"NET/IB with {', '.join(used)}" if used else "no NET/IB line", over, *(f"; {one}" for one in lacking)]
+        ),
+        expected=f"NET/IB with {', '.join(wanted)} and channels over it, all rings connected, bootstrap over {interface}",
+        cure=f"see that {', '.join(missing) or 'every device'} is ACTIVE on {node} (fabric.gid) and named by NCCL_IB_HCA, that "
+        f"/dev/infiniband is in the container, and that NCCL_SOCKET_IFNAME={interface} reaches it",
     )
+
+
+def _lacking(shape: str, log: str, interface: str) -> list[str]:
+    """Lines that every good run has. A pair or a switch may be connected as a tree alone; a ring has cables for rings."""
+    using = _USING.search(log)
+    connected = _RINGS.search(log) or (shape != "ring" and _TREES.search(log))
+    return [
+        *([] if _NETWORK.search(log) else ["no line «Using network IB»"]),
+        *([] if connected else ["no line «Connected all rings»"]),
+        *([f"bootstrap over {using[2]}"] if using and using[2] != interface else []),
+    ]
 
 
 def _routing(node: str, log: str) -> Check:

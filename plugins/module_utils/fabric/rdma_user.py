@@ -63,6 +63,19 @@ def packages_check(node: str, wanted: Sequence[str], installed: Mapping[str, str
     )
 
 
+def nccl_to_come(node: str, missing: Sequence[str]) -> Check:
+    """What the engine's profile names and is brought later: nothing was looked at, which is no fault."""
+    return Check(
+        "rdma.nccl_library",
+        node,
+        ok=False,
+        found="; ".join(missing),
+        expected="the NCCL that will serve, to look at",
+        cure="Run the engine role, or install the engine, then verify.yml, which looks at it once it is there",
+        severity="warning",
+    )
+
+
 def nccl_check(node: str, where: str, libraries: Sequence[Library], subnet_aware: bool) -> Check:
     """Whether the NCCL that will serve can route by subnet, which a ring needs. subnet_aware: whether the plan needs it."""
     old = [library for library in libraries if subnet_aware and not library.subnet_aware]

@@ -127,7 +127,6 @@ class Guard:
         if action.kind == guard.DROP:
             self.jobs[guard.DROP] = Job(lambda: guard_machine.drop(self.paths["drop_caches"]))
             return
-        say(ERROR, f"stop: {action.why}; {self.memory.text()}. The engine of the whole group is stopped")
         units, run = self.paths["units"], self.state.run
         self.jobs[guard.STOP] = Job(
             lambda: guard_machine.stop(self.unit, self.paths, lambda: run_of(units, self.unit) != run)
@@ -143,7 +142,7 @@ class Guard:
         return [kind for kind, job in jobs if job is not None and job.result is not None]
 
     def _finish(self, ended: list[str]) -> None:
-        """Say what came of a drop and of a stop, with the memory before and now."""
+        """Say what came of a drop and of a stop, one line each with the memory before and now."""
         for kind in ended:
             job = self.jobs.pop(kind)
             before, why = self.before.pop(kind)
@@ -151,10 +150,12 @@ class Guard:
                 f"MemFree {before.free} -> {self.memory.free}, MemAvailable {before.available} -> {self.memory.available}, "
                 f"page cache {before.cached} -> {self.memory.cached} MiB in {job.seconds:.2f} s"
             )
-            say(
-                ERROR if job.result or kind == guard.STOP else INFO,
-                f"{kind} {'failed: ' + job.result if job.result else 'done'} ({why}): {figures}",
-            )
+            if job.result:
+                say(ERROR, f"{kind} failed: {job.result} ({why}): {figures}")
+            elif kind == guard.STOP:
+                say(ERROR, f"stop: {why}; {figures}. The engine of the whole group is stopped")
+            else:
+                say(INFO, f"{kind} done ({why}): {figures}")
             if kind == guard.STOP:
                 self._keep_last(figures, job.result or "")
 

@@ -25,6 +25,7 @@ from .undo import UndoPlan
 SWAPOFF_TIMEOUT_S = 900.0  # 16 GiB read back from a busy disk at 20 MB/s
 CONF = "sysctl.d/90-gb10-ring.conf"
 LOGIND = "systemd-logind.service"
+BUSY = ("active", "activating", "deactivating", "reloading")
 
 
 @dataclass(frozen=True)
@@ -70,8 +71,8 @@ class Roots:
         return self.proc / "sys" / sysctl.relative_path(key)
 
 
-def look(roots: Roots, keys: Iterable[str]) -> State:
-    """Read everything that the plan depends on."""
+def look(roots: Roots, keys: Iterable[str], serving_wanted: bool = False) -> State:
+    """Read everything that the plan depends on. serving_wanted: whether settings that need an idle node to be tried are among the keys."""
     places = roots.places
     return State(
         values={key: _value(roots.setting(key)) for key in keys},
@@ -84,6 +85,7 @@ def look(roots: Roots, keys: Iterable[str]) -> State:
         masked=tuple(_masked(roots.etc / "systemd/system")),
         serving=_serving(places.serving),
         remove_ipc=_remove_ipc(),
+        engine=serving_wanted and engine_runs(),
     )
 
 
@@ -132,6 +134,8 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
     if not planned.plan.changed:
         return
     places = planned.places.serving
+    if planned.trial:
+        _try_serving(planned.trial, roots)
     _record(planned, roots.record)
     made.note([change.what for change in planned.files if change.after], roots.record.parent)
     write_settings(planned.settings, roots)
@@ -151,6 +155,25 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
     _make_known(planned)
     if planned.swapoff:
         _swapoff(roots)
+
+
+def engine_runs() -> bool:
+    """Whether the engine serves or is on its way up or down; trying values would take memory from it."""
+    return run(["systemctl", "is-active", ENGINE], check=False).stdout.strip() in BUSY
+
+
+def _try_serving(changes: Sequence[Change], roots: Roots) -> None:
+    """Write each value, read it back, and return to the earlier one: only values that the kernel takes are persisted."""
+    failed = []
+    for change in changes:
+        problem = _set(roots.setting(change.what), change.after)
+        lost = _set(roots.setting(change.what), change.before)
+        if problem:
+            failed.append(f"{change.what} = {change.after}: {problem} (it was {change.before})")
+        if lost:
+            failed.append(f"{change.what} = {change.before} could not be put back: {lost}")
+    if failed:
+        raise HostError(f"nothing was changed: serving settings were tried: {'; '.join(failed)}")
 
 
 def _stop_serving(places: ServingPlaces) -> None:

@@ -14,10 +14,7 @@ from .holders import GIB_KIB, Process, gib
 
 @dataclass(frozen=True)
 class Need:
-    """What the engine's profile says. Sizes in GiB, utilization as a part of MemTotal (0: the engine does not compare).
-
-    reserve_kib: what a raised vm.min_free_kbytes takes off MemAvailable while the engine starts.
-    """
+    """What the engine's profile says. Sizes in GiB, utilization as a part of MemTotal (0: the engine does not compare)."""
 
     weights_gib: float = 0.0
     activations_gib: float = 0.0

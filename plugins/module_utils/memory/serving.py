@@ -21,6 +21,13 @@ from pathlib import Path
 from typing import Any
 
 STATE = "memory-serving.json"  # below the run directory of the settings; there while the values are in force
+REFUSED = (
+    78  # exit code (EX_CONFIG of sysexits.h) after which the unit is not started again: the next try would end the same
+)
+
+
+class RefusedError(Exception):
+    """A value that the kernel did not take; all are as they were before."""
 
 
 def read_value(path: Path) -> str:
@@ -28,14 +35,41 @@ def read_value(path: Path) -> str:
     return " ".join(path.read_text(encoding="ascii").split("\n", 1)[0].split())
 
 
+def place(proc_sys: Path, key: str) -> Path:
+    """Dots between the parts of a name are slashes; slashes, of interface names, are dots."""
+    return proc_sys / key.translate(str.maketrans("./", "/."))
+
+
+def set_value(path: Path, value: str) -> str:
+    """Write a value and read it back; why it did not take, or an empty text."""
+    try:
+        path.write_text(value + "\n", encoding="ascii")
+        found = read_value(path)
+    except OSError as error:
+        return f"the kernel refused it: {error.strerror}"
+    return "" if found == value else f"it reads {found} after the write"
+
+
 def raise_values(values: Mapping[str, str], proc_sys: Path, state: Path) -> dict[str, str]:
-    """Set the values; what was before goes to the state file first, so that it can be put back whatever happens."""
-    before = {key: read_value(proc_sys / key.replace(".", "/")) for key in values}
+    """Set the values and read them back; what was before goes to the state file first, so that it can be put back whatever happens.
+
+    Raises RefusedError when any does not take; all are back then.
+    """
+    before = {key: read_value(place(proc_sys, key)) for key in values}
     state.parent.mkdir(parents=True, exist_ok=True)
     state.write_text(json.dumps({"before": before, "values": dict(values)}) + "\n", encoding="ascii")
-    for key, value in values.items():
-        (proc_sys / key.replace(".", "/")).write_text(value + "\n", encoding="ascii")
-    return before
+    problems = {key: set_value(place(proc_sys, key), value) for key, value in values.items()}
+    refused = [
+        f"{key} = {values[key]}: {problem} (it was {before[key]})" for key, problem in problems.items() if problem
+    ]
+    if not refused:
+        return before
+    lost = {key: set_value(place(proc_sys, key), value) for key, value in before.items()}
+    lost = {key: problem for key, problem in lost.items() if problem}
+    if not lost:
+        state.unlink()
+    after = f"not put back: {words(lost)}" if lost else "the earlier values are in force"
+    raise RefusedError(f"{'; '.join(refused)}. Now {after}; correct memory_serving_sysctls")
 
 
 def put_back(proc_sys: Path, state: Path) -> dict[str, str]:
@@ -45,7 +79,7 @@ def put_back(proc_sys: Path, state: Path) -> dict[str, str]:
     held = json.loads(state.read_text(encoding="ascii"))
     returned = {}
     for key, value in held["before"].items():
-        path = proc_sys / key.replace(".", "/")
+        path = place(proc_sys, key)
         if read_value(path) == held["values"][key]:
             path.write_text(value + "\n", encoding="ascii")
             returned[key] = value
@@ -97,7 +131,11 @@ def main(argv: list[str]) -> None:
     stopped = threading.Event()
     signal.signal(signal.SIGTERM, lambda _number, _frame: stopped.set())
     record = Path(settings["engine_record"])
-    serve(settings, lambda: answers(record), stopped)
+    try:
+        serve(settings, lambda: answers(record), stopped)
+    except RefusedError as error:
+        say(f"nothing was set: {error}")
+        raise SystemExit(REFUSED) from None
 
 
 if __name__ == "__main__":

@@ -9,6 +9,8 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from .serving import REFUSED
+
 NAME = "gb10-ring-memory-serving.service"
 ENGINE = "gb10-ring-engine.service"
 PROGRAM_HEADER = "# Managed by gb10.ring (module memory_settings); changes are overwritten.\n"
@@ -30,6 +32,7 @@ NoNewPrivileges=true
 ProtectHome=true
 ProtectSystem=full
 Restart=on-failure
+RestartPreventExitStatus={refused}
 RestartSec=10
 
 [Install]
@@ -64,7 +67,9 @@ def files(values: Mapping[str, str], program: str, places: ServingPlaces) -> dic
         "engine_record": places.engine_record,
         "interval_s": places.interval_s,
     }
-    unit = _UNIT.format(engine=ENGINE, python=places.python, program=places.program, settings=places.settings)
+    unit = _UNIT.format(
+        engine=ENGINE, python=places.python, program=places.program, settings=places.settings, refused=REFUSED
+    )
     return {
         places.program: PROGRAM_HEADER + program,
         places.settings: json.dumps(settings) + "\n",

@@ -16,6 +16,7 @@ from .serving_unit import files as serving_files
 THP = "transparent_hugepage"  # stands among the settings, though it lies in /sys
 THP_PATH = "/sys/kernel/mm/transparent_hugepage/enabled"
 
+_RESERVE = "vm.min_free_kbytes"
 _READ_BACK = "written to the running kernel and read back"
 _MASK = "link to /dev/null (masked)"
 
@@ -54,6 +55,7 @@ class State:
     """What the machine says. values: first line of each /proc/sys file (and THP), None when the kernel has no such setting.
 
     files: texts of our files by path, empty for an absent one. remove_ipc: logind's answer, None when it cannot be asked.
+    engine: whether the engine runs, which is asked where there are serving settings.
     """
 
     values: Mapping[str, str | None]
@@ -66,6 +68,7 @@ class State:
     masked: tuple[str, ...] = ()
     serving: ServingState = field(default_factory=ServingState)
     remove_ipc: bool | None = None
+    engine: bool = False
 
 
 @dataclass(frozen=True)
@@ -91,8 +94,12 @@ class Wanted:
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """The steps of one call; ``plan`` shows exactly these. problems: why nothing may be applied."""
+    """The steps of one call; ``plan`` shows exactly these. problems: why nothing may be applied.
 
+    trial: serving settings that are written, read back and put back before anything else; nothing of it stays.
+    """
+
+    trial: tuple[Change, ...] = ()
     settings: tuple[Change, ...] = ()
     files: tuple[Change, ...] = ()
     link: Change | None = None
@@ -137,7 +144,9 @@ def decide(state: State, wanted: Wanted, places: Places) -> MemoryPlan:
     """Everything that differs, in the order of applying: kernel settings, our files, boot-time swap, swap in use."""
     settings = wanted.settings
     fstab = swap.fstab_without_swap(state.fstab) if wanted.swap_off else state.fstab
+    trial = _trial(state, wanted, places)
     return MemoryPlan(
+        trial=trial,
         settings=tuple(
             Change(key, state.values[key] or "", settings[key], _READ_BACK)
             for key in sorted(settings)
@@ -154,9 +163,21 @@ def decide(state: State, wanted: Wanted, places: Places) -> MemoryPlan:
         if fstab == state.fstab
         else Change(places.fstab, state.fstab, fstab, f"swap lines kept behind {swap.MARKER.strip()!r}"),
         swapoff=state.swaps if wanted.swap_off else (),
-        problems=tuple(_problems(state, wanted)),
+        problems=(*_problems(state, wanted), *_reserve_problems(trial, state.available_kib)),
         foreign=sysctl.foreign(state.config_files, places.sysctl_file.rsplit("/", 1)[-1], wanted.sysctls),
         places=places,
+    )
+
+
+def _trial(state: State, wanted: Wanted, places: Places) -> tuple[Change, ...]:
+    """Values that are about to be persisted for later; under a running engine none is tried, since it would lose memory."""
+    path = places.serving.settings
+    if state.files.get(path, "") == texts(wanted, places)[path][0] or state.engine:
+        return ()
+    return tuple(
+        Change(key, state.values[key] or "", value, _READ_BACK)
+        for key, value in sorted(wanted.serving.items())
+        if state.values.get(key) not in (None, value)
     )
 
 
@@ -181,4 +202,15 @@ def _problems(state: State, wanted: Wanted) -> list[str]:
         *unknown,
         *(f"{key}: wanted both always and while serving; leave it in one of them" for key in twice),
         *([f"swapoff refused: {refused}"] if refused else ()),
+    ]
+
+
+def _reserve_problems(trial: tuple[Change, ...], available_kib: int | None) -> list[str]:
+    """A reserve that could end processes when it is tried."""
+    tried = [change.after for change in trial if change.what == _RESERVE and change.after.isdecimal()]
+    return [
+        f"{_RESERVE} = {value} while serving is more than half of the {available_kib} KiB that are available now. Allowed: up to half; "
+        "the number is in KiB"
+        for value in tried
+        if available_kib is not None and int(value) > available_kib // 2
     ]

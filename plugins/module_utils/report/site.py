@@ -162,15 +162,21 @@ _PLATFORM = {
     "page_size": "page size",
     "oom_daemon": "OOM daemon",
 }
+_DIGEST = re.compile(r"(sha256:[0-9a-f]{12})[0-9a-f]+")  # as much of it as container engines show
 
 
 def _versions(variables: Mapping[str, Any]) -> dict[str, str]:
     facts = (variables.get("preflight_checks") or {}).get("facts") or {}
     platform = facts.get("platform") or {}
+    running = (variables.get("engine_gate_checks") or {}).get("versions") or {}
     found = {
         **{title: facts.get(key) for key, title in _FACTS.items()},
         "kernel": platform.get("kernel") or facts.get("kernel"),
         **{title: platform.get(key) for key, title in _PLATFORM.items()},
+        "engine image": _DIGEST.sub(r"\1", _found(variables, "engine", "engine.image")),
+        "engine": running.get("engine"),
+        "NCCL in use": running.get("nccl"),
+        "NCCL library": _found(variables, "rdma", "rdma.nccl_library"),
         "ConnectX firmware": _found(variables, "fabric", "fabric.firmware"),
         "checkpoint revision": ((variables.get("checkpoint_checks") or {}).get("checkpoint") or {}).get("current"),
     }

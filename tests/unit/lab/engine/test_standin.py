@@ -57,13 +57,39 @@ def test_blocks_are_known_by_all_that_is_before_them():
 
 
 def test_a_stream_gives_the_text_and_its_end():
-    told = chat.Told(["a", " b", " c", " d"], "stop", "hm", [])
+    told = chat.Told(["h", "m"], ["a", " b", " c", " d"], "stop", [])
     envelope = {"id": "i", "created": 1, "model": "m", "usage": {"completion_tokens": 4}}
     events = list(chat.events(told, envelope, wants_usage=True))
     assert events[-1] == "data: [DONE]\n\n"
     assert '"usage": {"completion_tokens": 4}' in events[-2]
     assert sum('"content": "a b c"' in event for event in events) == 1
+    assert sum('"reasoning": "hm"' in event for event in events) == 1
     assert len(list(chat.events(told, envelope, wants_usage=False))) == len(events) - 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "template", "asked", "thinks"),
+    [
+        ("", {}, {}, False),
+        ("", {"thinking": True}, {}, True),
+        ("", {"thinking": True}, {"thinking": False}, False),
+        ("", {"thinking": False}, {"thinking": True}, True),
+        ("thinks", {"thinking": False}, {}, True),
+        ("thinks", {}, {"thinking": False}, False),
+    ],
+)
+def test_it_thinks_by_request_by_its_flags_or_by_a_fault(tmp_path, monkeypatch, *, fault, template, asked, thinks):
+    (tmp_path / "faults").write_text(fault)
+    monkeypatch.setenv("GB10_LAB_ENGINE_FAULTS", str(tmp_path / "faults"))
+    assert chat.thinks({"chat_template_kwargs": asked}, template) is thinks
+
+
+def test_thinking_that_is_cut_leaves_no_answer():
+    told = chat.tell("What is 17*19?", {}, 64, "", thinking=True)
+    assert (len(told.thoughts), told.pieces, told.finish) == (64, [], "length")
+    assert chat.message(told)["content"] is None
+    whole = chat.message(chat.tell("What is 17*19?", {}, 4096, "", thinking=True))
+    assert (whole["content"], whole["reasoning"].startswith("I look")) == ("323", True)
 
 
 def test_logprobs_are_finite_and_negative():

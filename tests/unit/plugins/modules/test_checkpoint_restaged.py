@@ -191,7 +191,11 @@ def test_an_interrupted_replacement_still_has_the_slices(site, disk):
 
 
 def test_a_revision_whose_rows_are_not_those_of_the_shared_directory_is_not_activated(site):
-    shared = {"engram_directory": str(site.layout.base / "engram")}
+    engram = {"placement": "directory", "rule": "vllm", "tensor_parallel": 3, "rank": 1}
+    assert site.stage("zero", [])["changed"]
+    refused = site.activate("zero", engram=engram)
+    assert refused["failed"] and "nothing says that rows are in" in refused["msg"]
+    shared = {"engram": {**engram, "directory": str(site.layout.base / "engram")}}
     for revision in ("one", "two"):
         site.stage(revision, [])
         site.rows(revision, "directory")
@@ -205,3 +209,10 @@ def test_a_revision_whose_rows_are_not_those_of_the_shared_directory_is_not_acti
     site.rows("three", "directory")
     assert site.activate("three", **shared)["changed"]
     assert site.activate("two", **shared)["failed"] and site.activate("two")["changed"]
+    # Its tables are the right ones, its rows those of another rank.
+    refused = site.activate("three", engram={**engram, "tensor_parallel": 4})
+    assert refused["failed"] and "engram has the Engram rows of rank 1 of 3 by rule vllm" in refused["msg"]
+    site.stage("three", SLICED)
+    site.rows("three")
+    refused = site.activate("three", engram=engram)
+    assert refused["failed"] and "has slices of" in refused["msg"] and "the placement is directory" in refused["msg"]

@@ -61,8 +61,16 @@ class Site:
         )
         return self.call(engram_rows, row_process.arguments(self.plan, rows, self.root, self.store.sources()))
 
-    def activate(self):
-        return self.call(checkpoint_activate, {"root": str(self.root), "name": "tiny", "revision": "one"})
+    def activate(self, **engram):
+        given = {"root": str(self.root), "name": "tiny", "revision": "one"}
+        return self.call(checkpoint_activate, {**given, **({"engram": engram} if engram else {})})
+
+    def standing(self, **engram):
+        """What the node says of itself when it is looked at, and in the budget of a staging."""
+        place = {"root": str(self.root), "name": "tiny", "node": "n1", "engram": engram}
+        looked = self.call(checkpoint_info, place)["checkpoint"]["standing"]
+        assert self.stage(SLICED, phase="budget", sources_file=None, engram=engram)["standing"] == looked
+        return looked
 
     def checks(self, **more):
         place = {"root": str(self.root), "name": "tiny", "node": "n1"}
@@ -106,6 +114,41 @@ def test_it_cannot_be_activated_before_its_rows_are_there(site):
     assert site.activate()["changed"]
     (site.revision / "engram-local.json").unlink()
     assert site.activate()["failed"]
+
+
+OWN = {"placement": "shard", "rule": "vllm", "tensor_parallel": 3, "rank": 1}
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (
+            {"tensor_parallel": 4},
+            "has the Engram rows of rank 1 of 3 by rule vllm, the engine reads those of rank 1 of 4 by",
+        ),
+        ({"rank": 2}, "reads those of rank 2 of 3 by rule vllm"),
+        ({"rule": "sglang"}, "reads those of rank 1 of 3 by rule sglang"),
+        ({"placement": "full"}, f"has slices of {SECOND}, {THIRD}, and the placement is full"),
+    ],
+)
+def test_a_revision_with_the_rows_of_another_group_is_not_served(site, change, says):
+    site.stage(SLICED)
+    site.rows()
+    assert site.activate(**OWN)["changed"]
+    assert site.standing(**OWN) | {"complete": ["one"], "unfit": {}} == site.standing(**OWN)
+    refused = site.activate(**{**OWN, **change})
+    assert refused["failed"] and says in refused["msg"] and "restage.yml" in refused["msg"]
+    found = site.standing(**{**OWN, **change})
+    assert found["complete"] == [] and says in found["unfit"]["one"]
+
+
+def test_whole_shards_are_no_slices_but_what_a_group_can_go_back_to(site):
+    """vLLM reads its rows of them where it finds no slices, and says that it did."""
+    site.stage()
+    refused = site.activate(**OWN)
+    assert refused["failed"] and "has whole shards, and the placement is shard" in refused["msg"]
+    assert site.standing(**OWN)["complete"] == ["one"]
+    assert site.activate(placement="full")["changed"]
 
 
 @pytest.mark.parametrize("verify", ["recorded", "full"])

@@ -10,6 +10,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import group_intent, life, machine
+from ansible_collections.gb10.ring.plugins.module_utils.engine.ready import Reply
 from ansible_collections.gb10.ring.plugins.modules import engine_ready, engine_service, engine_unit
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
@@ -312,6 +313,29 @@ def test_ready_looks_once_and_does_not_fail(systemd, capsys, tmp_path):
     ]
     assert "last line" in result["checks"][1]["cure"]
     assert result["tail"] == ["first line", "last line"]
+
+
+def test_ready_waits_for_the_line_of_the_record_and_judges_the_log(systemd, capsys, tmp_path, monkeypatch):
+    systemd.loaded, systemd.active, systemd.sub = True, "active", "running"
+    models = {"data": [{"id": "m"}]}
+    monkeypatch.setattr(machine, "ask", lambda url, path: Reply(200, json.dumps(models)))
+    log = []
+    monkeypatch.setattr(machine, "log_of_run", lambda unit: log)
+    (tmp_path / "gb10-ring").mkdir()
+    (tmp_path / "gb10-ring/engine.json").write_text(json.dumps({"readiness": {"line": "fired up"}}))
+    assert ready(capsys, tmp_path)["state"] == "ready"
+    wanted = {"ready_line": True, "log_lines": [{"text": "Socket", "want": "absent", "means": "slow"}]}
+    result = ready(capsys, tmp_path, **wanted)
+    assert result["state"] == "waiting"
+    assert "its log lacks 'fired up'" in result["checks"][1]["found"]
+    log.append("Socket, and fired up")
+    result = ready(capsys, tmp_path, **wanted)
+    assert result["state"] == "ready"
+    assert [(check["id"], check["ok"], check["severity"]) for check in result["checks"]] == [
+        ("engine.unit", True, "error"),
+        ("engine.health", True, "error"),
+        ("engine.log", False, "error"),
+    ]
 
 
 def test_ready_shows_twenty_lines_and_returns_more(systemd, capsys, tmp_path):

@@ -15,6 +15,8 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.ring.plugins.modules import engine_acceptance
 from lab.engine.standin.api import Api
 
+THINKING = {"enable": {"thinking": True}, "disable": {"thinking": False}}
+
 
 def served(server):
     thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
@@ -64,7 +66,7 @@ def failed(result):
 
 
 def test_a_healthy_group(ask):
-    result = ask(needle_lengths=[500, 3000], thinking={"thinking": True}, streams=8)
+    result = ask(needle_lengths=[500, 3000], thinking=THINKING, streams=8)
     assert failed(result) == set()
     names = [one["name"] for one in result["results"]]
     assert names[:9] == [
@@ -101,6 +103,32 @@ def test_each_fault_is_found_and_nothing_else(ask, tmp_path, fault, finds, found
     assert found in check["found"]
     assert check["answered"] == check["found"]
     assert check["cure"]
+
+
+def answered(result, name):
+    return next(one["answered"] for one in result["results"] if one["name"] == name)
+
+
+def test_a_model_that_thinks_by_default_is_told_not_to_and_asked_to_where_that_is_the_question(ask, tmp_path):
+    (tmp_path / "faults").write_text("thinks")
+    result = ask(thinking={**THINKING, "default": True}, needle_lengths=[500])
+    assert failed(result) == set()
+    assert "reasoning 'I look at what is asked" in answered(result, "reasoning")
+    assert failed(ask(thinking={"default": True})) == set()  # no way to keep it from that: room for both
+
+
+def test_a_model_that_thinks_unknown_to_the_profile_is_told_by_its_empty_answers(ask, tmp_path):
+    (tmp_path / "faults").write_text("thinks")
+    result = ask(probes=["arithmetic", "nonce"])
+    assert failed(result) == {"arithmetic", "nonce"}
+    assert "only reasoning 'I look at what is asked" in answered(result, "nonce")
+    assert "cut at the most tokens allowed" in answered(result, "nonce")
+
+
+def test_what_a_person_tells_the_template_is_kept_beside(ask, tmp_path):
+    (tmp_path / "faults").write_text("thinks")
+    assert failed(ask(extra={"chat_template_kwargs": {"thinking": False}})) == set()
+    assert failed(ask(extra={"chat_template_kwargs": {"other": 1}}, thinking=THINKING)) == set()
 
 
 @pytest.mark.parametrize("run", range(3))  # each shows another order
@@ -157,7 +185,6 @@ def test_nobody_listens(ask):
 
 def test_a_reference_is_recorded_and_compared(ask, tmp_path):
     reference = str(tmp_path / "reference.json")
-    assert "Cure: record a reference first" in ask(reference=reference)["msg"]
     assert ask(reference=reference, record=True, check_mode=True)["changed"] is True
     assert not (tmp_path / "reference.json").exists()
     result = ask(reference=reference, record=True)
@@ -173,8 +200,28 @@ def test_a_reference_is_recorded_and_compared(ask, tmp_path):
     assert failed(result) == {"parity"}
     assert result["results"][-1]["answered"].startswith("4 of 5 identical, ")
     assert "; prompt 2 parts at token 3 (gap 2.000 between 'another' and" in result["results"][-1]["answered"]
-    (tmp_path / "reference.json").write_text("{")
-    assert "is not JSON" in ask(reference=reference)["msg"]
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (None, "no such file"),
+        ("{", "Expecting property name"),
+        ("[]", "no object with a list of prompts"),
+        ("", "Expecting value"),
+    ],
+)
+def test_a_reference_that_cannot_be_read_fails_parity_alone(ask, tmp_path, text, says):
+    reference = tmp_path / "reference.json"
+    if text is not None:
+        reference.write_text(text)
+    result = ask(reference=str(reference))
+    assert failed(result) == {"parity"}
+    assert len(result["checks"]) == 10
+    check = result["checks"][-1]
+    assert check["found"].startswith(f"{reference}: ") and says in check["found"]
+    assert "engine_acceptance_record: true" in check["cure"]
+    assert failed(ask(reference=str(tmp_path), probes=["nonce", "parity"])) == {"parity"}  # a directory
 
 
 def test_a_wrong_answer_is_no_reference(ask, tmp_path):

@@ -20,7 +20,7 @@ from lab.engine.standin.api import Api
 
 @pytest.fixture
 def url():
-    server = Api(("127.0.0.1", 0), ["m"], "/model", 131072, {"method": "dspark"})
+    server = Api(("127.0.0.1", 0), ["m"], "/model", 131072, speculative={"method": "dspark"})
     threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_address[1]}"
     server.shutdown()

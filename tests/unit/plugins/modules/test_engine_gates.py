@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import json
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import gates_look
+from ansible_collections.gb10.ring.plugins.module_utils.engine.gate_versions import versions
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
 from ansible_collections.gb10.ring.plugins.modules import engine_gates
+from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
 RECORD = {
     "rank": 0,
@@ -27,8 +30,10 @@ INVOCATION = "0123456789abcdef0123456789abcdef"
 
 class Metrics(BaseHTTPRequestHandler):
     def do_GET(self):
-        body = b"vllm:spec_decode_num_draft_tokens_total 100\nvllm:spec_decode_num_accepted_tokens_total 70\n"
-        self.send_response(200 if self.path == "/metrics" else 404)
+        metrics = b"vllm:spec_decode_num_draft_tokens_total 100\nvllm:spec_decode_num_accepted_tokens_total 70\n"
+        pages = {"/metrics": metrics, "/version": b'{"version": "0.32.0"}'}
+        body = pages.get(self.path, b"")
+        self.send_response(200 if body else 404)
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -67,7 +72,14 @@ def run(monkeypatch, tmp_path, capsys, url):
             return Completed(tuple(argv), 0, "".join(f"{line}\n" for line in chosen), "")
 
         monkeypatch.setattr(gates_look, "run", answer)
-        arguments = {"node": "spark1", "url": url, "record_path": str(path), "proc_root": str(tmp_path), **options}
+        arguments = {
+            "node": "spark1",
+            "url": url,
+            "ports": PORTS,
+            "record_path": str(path),
+            "proc_root": str(tmp_path),
+            **options,
+        }
         with patch_module_args(arguments), pytest.raises(SystemExit) as ended:
             engine_gates.main()
         return ended.value.code, json.loads(capsys.readouterr().out)
@@ -77,7 +89,12 @@ def run(monkeypatch, tmp_path, capsys, url):
 
 
 def test_a_running_rank(run):
-    code, result = run(lines=["NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]", "Model loading took 2 GiB memory"])
+    said = [
+        "NCCL INFO NET/IB : Using [0]rocep1s0f0:1/RoCE [RO]",
+        "NCCL version 2.30.7+cuda13.0",
+        "Model loading took 2 GiB memory",
+    ]
+    code, result = run(lines=said)
     assert code == 0
     assert result["changed"] is False
     assert [(check["id"], check["ok"]) for check in result["checks"]] == [
@@ -86,7 +103,24 @@ def test_a_running_rank(run):
         ("engine.speculation", True),
     ]
     assert result["memory"] == {"total": 1 << 20, "available": 1 << 19, "weights": 2 << 30, "kv": None}
+    assert result["versions"] == {"engine": "0.32.0", "nccl": "2.30.7"}
     assert run.asked[-1][-1] == f"_SYSTEMD_INVOCATION_ID={INVOCATION}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "answer", "expected"),
+    [
+        ([], "", ("", "")),
+        ([], '{"version": "0.32.0"}', ("0.32.0", "")),
+        ([], "[]", ("", "")),
+        ([], "<html>", ("", "")),
+        (["INFO [core.py:96] Initializing a V1 LLM engine (v0.32.0) with config: model='/m'"], "", ("0.32.0", "")),
+        (["INFO vLLM API server version 0.32.1", "INFO vLLM is using nccl==2.30.7"], "", ("0.32.1", "2.30.7")),
+        (["spark2:71:71 [0] NCCL INFO NCCL version 2.28.9+cuda13.0"], "", ("", "2.28.9")),
+    ],
+)
+def test_versions(lines, answer, expected):
+    assert versions(lines, answer) == dict(zip(("engine", "nccl"), expected, strict=True))
 
 
 def test_a_worker_does_not_ask_for_metrics(run):
@@ -123,3 +157,32 @@ def test_a_long_log_is_read_from_both_ends(run, monkeypatch):
     found = {check["id"]: check["ok"] for check in result["checks"]}
     assert found["engine.transport"] is True
     assert found["engine.rdma_errors"] is False
+
+
+def test_the_rank_s_rows_and_devices_are_those_of_its_plan(run, tmp_path):
+    """One device was down when the unit was written; of two Engram tables one is told, with another rank's rows."""
+    fixture = Path(__file__).parents[2] / "fixtures" / "checkpoint" / "config-exl3-tp3.json"
+    (tmp_path / "config.json").write_text(fixture.read_text())
+    record = {
+        "rank": 1,
+        "size": 3,
+        "engine": "vllm",
+        "model": {"path": str(tmp_path)},
+        "env": {"NCCL_IB_HCA": "=rocep1s0f0,rocep1s0f1,roceP2p1s0f0", "DSV41_ENGRAM_DISK": "1"},
+    }
+    disk = "Engram DISK mode: layer 1 rows [0, 128000880) read from /m/model-00047-of-00048.safetensors (off=4096)"
+    _code, result = run(record=record, lines=[disk])
+    found = {check["id"]: check["found"] for check in result["checks"] if not check["ok"]}
+    assert found["engine.devices"].endswith("without roceP2p1s0f1")
+    assert found["engine.engram_rows"].startswith("layer 1 rows [0, 128000880], this rank's are [128000880, ")
+    assert found["engine.engram_rows"].endswith("nothing is said of layer 14")
+
+
+@pytest.mark.parametrize("text", [None, "{", "[]"])
+def test_a_config_that_cannot_be_read_compares_no_rows(run, tmp_path, text):
+    (tmp_path / "config.json").unlink(missing_ok=True)
+    if text:
+        (tmp_path / "config.json").write_text(text)
+    record = {"size": 3, "model": {"path": str(tmp_path)}, "env": {"DSV41_ENGRAM_DISK": "1"}}
+    _code, result = run(record=record, lines=["Engram DISK mode: layer 1 rows [0, 9) read from /m/x (off=4096)"])
+    assert [(check["id"], check["ok"]) for check in result["checks"]] == [("engine.engram_rows", True)]

@@ -26,8 +26,9 @@ class Node:
         self.model = root / "revisions/r1"
         self.model.mkdir(parents=True)
 
-    def write(self, identity, renderer="docker", unit=UNIT, model=None):
+    def write(self, identity, renderer="docker", unit=UNIT, model=None, memory=None):
         record = {"hash": identity, "profile": "lab", "renderer": renderer, "model": {"path": str(model or self.model)}}
+        record |= {"expected": {"memory": memory}} if memory else {}
         texts = {RECORD: json.dumps(record), "gb10-ring/engine-gid.py": "gid\n", unit: f"# {identity}\n"}
         for path, text in texts.items():
             (self.etc / path).parent.mkdir(parents=True, exist_ok=True)
@@ -53,6 +54,17 @@ def node(tmp_path, capsys, monkeypatch):
 
 
 GROUP = {"spark1": "aa", "spark2": "bb"}
+
+
+def test_what_a_rank_takes_comes_with_the_configuration_that_goes_back(node):
+    assert node.call("restored", check=True)["memory"] == {}
+    node.write("aa")
+    assert node.call("kept", group=GROUP)["memory"] == {}  # of a record that does not say
+    need = {"weights_gib": 82.5, "utilization": 0.8, "page_cache": "drop"}
+    node.write("bb", memory=need)
+    node.call("kept", group=GROUP)
+    node.write("cc")
+    assert node.call("restored")["memory"] == need
 
 
 def test_what_passed_is_kept_once(node):

@@ -11,6 +11,7 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.ring.plugins.filter.engine_caches import engine_caches
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
 from ansible_collections.gb10.ring.plugins.modules import engine_preflight
+from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import GROUPS
 from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
 
 
@@ -21,10 +22,13 @@ def systemd(monkeypatch):
     return fake
 
 
-def call(root, capsys, check=False, **options):
+HALF = {"MemTotal": 1 << 20, "MemFree": 1 << 19, "MemAvailable": 1 << 19}  # of a GiB
+
+
+def call(root, capsys, memory=None, check=False, **options):
     proc = root / "proc"
     proc.mkdir(exist_ok=True)
-    (proc / "meminfo").write_text("MemTotal: 1048576 kB\nMemFree: 524288 kB\nMemAvailable: 524288 kB\n")
+    (proc / "meminfo").write_text("".join(f"{name}: {kib} kB\n" for name, kib in (memory or HALF).items()))
     spec = {
         "rank": 0,
         "renderer": "venv",
@@ -48,6 +52,26 @@ def test_everything_that_is_wrong_is_told_at_once(systemd, tmp_path, capsys):
     result = call(tmp_path, capsys, weights_gib=1.0)
     assert (result["changed"], bad(result)) == (False, ["engine.model", "engine.memory"])
     assert "0.5 GiB too few" in result["checks"][-1]["found"]
+
+
+def test_a_published_engine_is_refused_on_a_node_with_five_gib_left(systemd, tmp_path, capsys):
+    """Nothing but the specification says what it takes."""
+    _profile, (spec, *_workers) = GROUPS["vllm-tp3-ring-exl3"].specs()
+    place = {"root": str(tmp_path), "path": str(tmp_path / "revisions/r1")}
+    wanted = {**spec.to_dict(), "model": place, "container": None, "cache_directory": str(tmp_path / "cache")}
+    gib = 1 << 20
+    memory = {"MemTotal": int(121.6 * gib), "MemFree": 4 * gib, "MemAvailable": 5 * gib}
+    result = call(tmp_path, capsys, memory, spec=wanted)
+    assert bad(result) == ["engine.model", "engine.memory"]
+    found = result["checks"][-1]["found"]
+    assert found.startswith(
+        "MemAvailable is 5.0 GiB after 0 s, and the engine asks for 97.3 GiB (0.8 x 121.6 GiB = 97.3 GiB): 92.3 GiB too few"
+    )
+    # The user's own figure counts before the profile's.
+    found = call(tmp_path, capsys, memory, spec=wanted, utilization=0)["checks"][-1]["found"]
+    assert "91.5 GiB (82.5 weights + 7 activations + 2 graphs = 91.5 GiB): 86.5 GiB too few" in found
+    memory["MemAvailable"] = 98 * gib
+    assert bad(call(tmp_path, capsys, memory, spec=wanted)) == ["engine.model"]
 
 
 def test_a_dry_run_asks_for_nothing_that_is_yet_to_come(systemd, tmp_path, capsys):

@@ -172,6 +172,33 @@ def test_an_image_that_cannot_be_looked_at_leaves_the_other_checks(on_machine, m
     assert len(result["checks"]) > 1
 
 
+@pytest.mark.parametrize("missing", ["nccl_path", "nccl_image"])
+def test_what_the_profile_names_may_come_later(on_machine, monkeypatch, tmp_path, missing):
+    """It is an error where a person has named it, and a warning where the engine's profile has."""
+    monkeypatch.setattr(fabric_info.nccl_image, "is_there", lambda reference, runtime: False)
+    monkeypatch.setattr(fabric_info.nccl_image, "libraries", lambda reference, runtime: [])
+    for required, severity in ((True, "error"), (False, "warning")):
+        options = {missing: str(tmp_path / "later"), "nccl_required": required}
+        result = on_machine("dgx-spark", node="spark1", ports=PORTS, **options)
+        (check,) = [check for check in result["checks"] if check["id"] == "rdma.nccl_library"]
+        assert (check["ok"], check["severity"]) == (False, severity)
+    assert check["found"].endswith(f"{tmp_path}/later is not on the node yet")
+    assert "verify.yml, which looks at it once it is there" in check["cure"]
+
+
+def test_the_engines_image_is_found_by_the_id_that_its_unit_runs(on_machine, monkeypatch, tmp_path):
+    """A digest of a registry is known only to the node that pulled it."""
+    asked = []
+    monkeypatch.setattr(fabric_info.nccl_image, "is_there", lambda reference, runtime: asked.append(reference) or True)
+    monkeypatch.setattr(fabric_info.nccl_image, "libraries", lambda reference, runtime: asked.append(reference) or [])
+    sysfs.write(
+        tmp_path / "etc/gb10-ring/engine.json", '{"container": {"reference": "x@sha256:aa", "image": "sha256:bb"}}'
+    )
+    for image in ("x@sha256:aa", "x@sha256:cc"):
+        on_machine("dgx-spark", node="spark1", ports=PORTS, nccl_image=image, nccl_required=False)
+    assert asked == ["sha256:bb", "sha256:bb", "x@sha256:cc", "x@sha256:cc"]
+
+
 def test_versions_of_packages_are_told(on_machine, monkeypatch):
     monkeypatch.setattr(fabric_info, "packages", lambda names: {"rdma-core": "50.0-2build2"})
     options = {"node": "spark1", "ports": PORTS}

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import json
 from pathlib import Path
 
@@ -142,3 +143,54 @@ def test_foreign_files_are_reported(tree, capsys):
         "/usr/lib/sysctl.d/99-x.conf:1: vm.swappiness = 60"
     ]
     assert bad(result) == ["memory.foreign"]
+
+
+@pytest.fixture
+def kernel(tree, monkeypatch):
+    """A kernel that takes numbers only; returns what was written to it."""
+    (tree / "proc/sys/vm/min_free_kbytes").write_text("45056\n")
+    write, written = Path.write_text, []
+
+    def taken(path, text, **options):
+        if path.parent.name == "vm":
+            written.append((path.name, text.strip()))
+            if not text.strip().isdecimal():
+                raise OSError(errno.EINVAL, "Invalid argument")
+        return write(path, text, **options)
+
+    monkeypatch.setattr(Path, "write_text", taken)
+    return written
+
+
+RESERVE = {"sysctls": {}, "swap": "unmanaged", "serving_sysctls": {"vm.min_free_kbytes": 1048576}}
+
+
+def test_serving_settings_are_tried_and_put_back_before_they_are_persisted(tree, capsys, kernel):
+    assert call(tree, capsys, check=True, **RESERVE)["changed"] and kernel == []
+    assert call(tree, capsys, **RESERVE)["changed"]
+    assert kernel == [("min_free_kbytes", "1048576"), ("min_free_kbytes", "45056")]
+    assert not call(tree, capsys, **RESERVE)["changed"]
+    assert len(kernel) == 2  # what is persisted has been tried
+
+
+def test_a_serving_setting_that_the_kernel_refuses_is_not_persisted(tree, capsys, kernel):
+    before = files(tree)
+    result = call(tree, capsys, serving_sysctls={"vm.min_free_kbytes": "bad"})
+    said = "spark1: nothing was changed: serving settings were tried: vm.min_free_kbytes = bad: the kernel refused it: Invalid argument"
+    assert result["msg"].startswith(said), result
+    assert files(tree) == before
+
+
+def test_a_reserve_beyond_what_is_there_is_not_even_tried(tree, capsys, kernel):
+    result = call(tree, capsys, serving_sysctls={"vm.min_free_kbytes": 60_000_000})
+    assert "60000000 while serving is more than half of the 98000000 KiB that are available now" in result["msg"]
+    assert kernel == []
+
+
+def test_a_running_engine_loses_no_memory_to_a_trial(tree, capsys, kernel, monkeypatch):
+    warned = []
+    monkeypatch.setattr(memory_settings.AnsibleModule, "warn", lambda self, text: warned.append(text))
+    monkeypatch.setattr(machine, "engine_runs", lambda: True)
+    assert call(tree, capsys, **RESERVE)["changed"]
+    assert kernel == []
+    assert len(warned) == 1 and "the engine runs, so the serving settings were not tried" in warned[0]

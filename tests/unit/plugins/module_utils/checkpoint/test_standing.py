@@ -37,7 +37,13 @@ def engine(tmp_path, root, revision="r1"):
 def test_a_node_that_has_nothing(tmp_path):
     layout = Layout(str(tmp_path), "tiny")
     record = {"active": "", "previous": "", "target": "", "downtime_s": None}
-    assert standing.state(layout, "/nowhere") == {"current": "", "record": record, "complete": [], "serves": ""}
+    assert standing.state(layout, "/nowhere") == {
+        "current": "",
+        "record": record,
+        "complete": [],
+        "unfit": {},
+        "serves": "",
+    }
 
 
 def test_what_is_active_whole_and_served(layout, tmp_path):

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 
@@ -189,12 +190,21 @@ def test_where_rolling_back_goes(standings, named, revision, problem):
     assert found[0] == revision and (problem in found[1] if problem else found[1] == "")
 
 
+def test_a_revision_with_the_rows_of_another_group_is_not_gone_back_to():
+    why = {A: "it has the rows of rank 0 of 4"}
+    standings = (Standing("n0", B, Record(B, A), frozenset({B}), unfit=why), Standing("n1", B, Record(B, A), BOTH))
+    found = target_of_rollback(standings, "")
+    assert found == ("", f"revision {A} cannot be served by this group: n0: it has the rows of rank 0 of 4")
+    assert origin_of((replace(standings[0], current=A), replace(standings[1], current=A))) == ""
+
+
 def test_a_standing_comes_from_what_a_node_said():
     said = {
         "current": B,
         "record": {"active": B, "previous": A, "target": "", "downtime_s": None},
         "complete": [A, B],
+        "unfit": {C: "why"},
         "serves": B,
     }
-    assert Standing.from_dict("n", said) == Standing("n", B, Record(B, A), BOTH, B)
+    assert Standing.from_dict("n", said) == Standing("n", B, Record(B, A), BOTH, B, unfit={C: "why"})
     assert Standing.from_dict("n", {}) == Standing("n")

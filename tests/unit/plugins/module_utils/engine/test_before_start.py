@@ -39,6 +39,7 @@ def test_a_node_that_is_ready():
         (with_(found=Traces(processes=(Process(8, "vllm", 0, ""),))), "engine.stale", "pid 8 vllm (0.0 GiB resident)"),
         (with_(found=Traces(ports={8000: Holder(9, "nginx")})), "engine.ports", "8000 by pid 9 nginx"),
         (with_(found=Traces(gpu=(Holder(9, "python3"),))), "engine.gpu", "pid 9 python3"),
+        (with_(found=Traces(gpu_problem="exit 9: failed")), "engine.gpu", "exit 9: failed"),
         (with_(missing=tuple("abcdefg")), "engine.model", "a, b, c, d, e and 2 more missing"),
         (with_(image_name="n", image="No such image"), "engine.image", "No such image"),
         (with_(memory="MemAvailable is 1.0 GiB"), "engine.memory", "MemAvailable is 1.0 GiB"),

@@ -23,15 +23,16 @@ def test_a_stream_becomes_an_answer():
         event({"role": "assistant", "content": ""}),
         "\n",
         ": keep alive\n",
-        event({"reasoning_content": "hm"}),
+        event({"reasoning_content": "h"}),
+        event({"reasoning": "m", "content": None}),
         event({"content": "a b"}),
         event({"content": " c"}),
         'data: {"choices": [], "usage": {"completion_tokens": 3}}\n',
         "data: [DONE]\n",
     ]
-    assert [assembly.take(line) for line in lines] == [False, False, False, True, True, True, False, False]
+    assert [assembly.take(line) for line in lines] == [False, False, False, True, True, True, True, False, False]
     answer = Answer(200, assembly.body(), ended=assembly.ended)
-    assert (answer.text(), answer.message()["reasoning_content"], answer.usage("completion_tokens")) == (
+    assert (answer.text(), answer.reasoning(), answer.usage("completion_tokens")) == (
         "a b c",
         "hm",
         3,

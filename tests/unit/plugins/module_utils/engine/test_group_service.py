@@ -74,14 +74,14 @@ class Group:
             if one.channel._socket:
                 one.channel._socket.close()
 
-    def run(self, nodes=NODES) -> None:
+    def run(self, nodes=tuple(NODES)) -> None:
         for node in nodes:
             one = self.ones[node]
             one.channel.open()
             one.talk(0.01)
             one.round()
 
-    def until(self, condition, seconds=15.0, nodes=NODES) -> None:
+    def until(self, condition, seconds=15.0, nodes=tuple(NODES)) -> None:
         limit = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < limit, {node: self.states(node) for node in nodes}

@@ -120,6 +120,12 @@ def test_without_a_source_the_pods_read_what_is_staged_and_nothing_is_padded():
     assert len(manifests["30-jobs.yaml"]) == 2
 
 
+def test_no_job_drops_a_page_cache_that_the_engine_uses_as_its_weights():
+    group, cluster = CLUSTERS["vllm-tp2-pair-vision"]
+    profile, specs = replace(group, overrides={**group.overrides, "page_cache": "keep"}).specs()
+    assert kubernetes.manifests(profile, specs, cluster, "")["30-jobs.yaml"] == []
+
+
 def test_the_operators_key_of_a_source():
     source = "s3://models/bot-lab-21/DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard"
     assert kubernetes.engine_path(source, "r") == "/models/22fa141368a3262a"  # as the published sample has it

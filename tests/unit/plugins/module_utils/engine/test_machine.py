@@ -218,9 +218,11 @@ def test_ask(url, monkeypatch):
 
 
 def test_chat_asks_under_the_served_name(url):
-    asked = json.loads(machine.chat(url, "m").body)
+    asked = json.loads(machine.chat(url, "m", {"disable": {"thinking": False}}, {"top_k": 1}).body)
     assert asked["model"] == "m"
     assert "17*19" in asked["messages"][0]["content"]
+    assert (asked["max_tokens"], asked["top_k"], asked["chat_template_kwargs"]) == (64, 1, {"thinking": False})
+    assert json.loads(machine.chat(url, "m", {"default": True}, {}).body)["max_tokens"] == 4096
 
 
 def test_nobody_there():
@@ -288,3 +290,27 @@ def test_the_journal_has_no_secrets(systemd):
     said = machine.journal(UNIT)
     assert len(said) == 2
     assert "swordfish" not in "".join(said)
+
+
+@pytest.mark.parametrize(
+    ("rank", "status", "line", "lined"),
+    [
+        (0, 200, "Application startup", True),
+        (0, 200, "fired up", False),
+        (0, 503, "Application startup", False),
+        (1, 200, "x", False),
+    ],
+)
+def test_the_log_is_read_on_the_head_once_the_api_answers(systemd, monkeypatch, *, rank, status, line, lined):
+    reads = []
+
+    def log(unit):
+        reads.append(unit)
+        return ["INFO: Application startup complete."]
+
+    systemd.loaded, systemd.active, systemd.sub = True, "active", "running"
+    monkeypatch.setattr(machine, "ask", lambda url, path: Reply(status))
+    monkeypatch.setattr(machine, "log_of_run", log)
+    seen = machine.look(UNIT, rank, "http://192.0.2.11:8000", "", line)
+    assert (seen.line, seen.lined) == (line if rank == 0 else "", lined)
+    assert reads == ([UNIT] if rank == 0 and status == 200 else [])

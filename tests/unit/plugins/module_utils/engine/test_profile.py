@@ -38,12 +38,14 @@ def test_a_completed_profile_is_a_profile():
             "mounts": [{"source": "/a", "target": "/b"}],
             "log_lines": [{"text": "x", "want": "absent", "means": "y"}],
             "weights_gib": 70,
+            "thinking": {"enable": {"a": 1, "b": None}, "disable": None, "default": True},
         },
         4,
     )
     assert full.args == ("--seed", "1", "true")
     assert full.options == {"seed": 1, "trust": True, "names": ["a", "b"], "c": {"d": 1}}
     assert full.env == {"A": "1", "B": "", "C": "1"}
+    assert full.thinking == {"enable": {"a": 1}, "disable": {}, "default": True}
     assert parse(full.to_dict(), 4) == full
     assert parse(json.loads(json.dumps(full.to_dict())), 4).to_dict() == full.to_dict()
 
@@ -77,6 +79,9 @@ def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
         ({"oom_score_adjust": -1001}, "oom_score_adjust is -1001"),
         ({"ready_timeout_s": 0}, "ready_timeout_s is 0"),
         ({"xyzzy": 1}, "unknown key xyzzy; known: activations_gib, args,"),
+        ({"thinking": {"on": {}}}, "thinking: unknown key on; known: default, disable, enable"),
+        ({"thinking": {"enable": [1]}}, "thinking: enable is [1], expected a mapping of chat_template_kwargs"),
+        ({"thinking": {"default": "yes"}}, "thinking: default is 'yes', expected true or false"),
         ({"engine": "ollama"}, "engine is 'ollama', expected one of vllm, sglang"),
         ({"renderer": "compose"}, "renderer is 'compose', expected one of venv, docker, podman, kubernetes"),
         ({"shapes": []}, "shapes is [], expected a list of ring, pair, switch"),
@@ -94,7 +99,7 @@ def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
             {"mounts": [{"source": "/a", "target": "/b", "ro": True}]},
             "mounts: unknown key ro; known: read_only, source",
         ),
-        ({"log_lines": ["x"]}, "log_lines is ['x'], expected a list of {text, want, ranks, means}"),
+        ({"log_lines": ["x"]}, "log_lines is ['x'], expected a list of {text, want, ranks, means, required}"),
         ({"weights_gib": -1}, "weights_gib is -1, expected GiB, a number from 0 to 1024"),
         ({"gid_variables": ["1"]}, "gid_variables is ['1'], expected a list of variable names"),
         ({"kubernetes": {"service": "x"}}, "kubernetes: model is missing: name of the Model; claim_prefix is missing"),

@@ -12,7 +12,8 @@ from dataclasses import fields
 import pytest
 import yaml
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import render_docker
+from ansible_collections.gb10.ring.plugins.module_utils.engine import gates, render_docker
+from ansible_collections.gb10.ring.plugins.module_utils.engine.gate_claims import Seen, started
 from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import Profile
 from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import ENGINE, GROUPS, ROLE, cluster_manifests
 
@@ -134,6 +135,15 @@ def test_every_published_value_is_rendered_or_a_deliberate_difference(name):
             wrong.append(f"{key}: published {value!r} ({origin}), rendered {found!r}")
     wrong += [f"{entry} is listed as a difference, but no source publishes it" for entry in set(reasons) - used]
     assert wrong == []
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_the_log_of_every_published_profile_tells_of_its_transport(name):
+    """A profile whose log has no line of NCCL could fall back to TCP unseen."""
+    for spec in GROUPS[name].specs()[1]:
+        found = {check.id: check for check in gates.checks("spark1", started(spec.to_dict()), Seen())}
+        assert found["engine.transport"].found == "no line of NCCL that says what it uses"
+        assert "not proven" not in found.get("engine.subnet_routing", found["engine.transport"]).found
 
 
 def test_every_published_profile_has_its_values():

@@ -34,6 +34,9 @@ DOWN = Reply(error="Connection refused")
         (Look(RUNNING, OK, MODELS), True, True, "ready"),
         (Look(RUNNING, OK), True, True, "ready"),
         (Look(RUNNING), True, True, "ready"),
+        (Look(RUNNING, OK, MODELS, line="started"), False, False, "waiting"),
+        (Look(RUNNING, OK, MODELS, line="started", lined=True), True, True, "ready"),
+        (Look(AGAIN, OK, MODELS, line="started"), False, True, "ended"),
         (Look(RUNNING, DOWN, DOWN), False, False, "waiting"),
         (Look(RUNNING, Reply(503), MODELS), False, False, "waiting"),
         (Look(UnitState("loaded")), False, True, "ended"),
@@ -54,8 +57,8 @@ def test_served(reply, names):
     assert served(reply) == names
 
 
-def chat(text):
-    return Reply(200, json.dumps({"choices": [{"message": {"content": text}}]}))
+def chat(text, **more):
+    return Reply(200, json.dumps({"choices": [{"message": {"content": text, **more}}]}))
 
 
 @pytest.mark.parametrize(
@@ -74,6 +77,10 @@ def chat(text):
         ),
         (
             with_chat(Look(RUNNING, OK, MODELS), chat("322")),
+            {"engine.unit": True, "engine.health": True, "engine.chat": False},
+        ),
+        (
+            with_chat(Look(RUNNING, OK, MODELS), chat(None, reasoning="17*19 is 323")),
             {"engine.unit": True, "engine.health": True, "engine.chat": False},
         ),
         (
@@ -138,6 +145,21 @@ def test_health_names_what_was_asked_and_found():
     assert found.expected == "/health status 200, /v1/models with m"
 
 
+@pytest.mark.parametrize(
+    ("answer", "found", "cure"),
+    [
+        (chat(None, reasoning="I look"), "answer '', only reasoning 'I look'", "it thinks where it was told not to"),
+        (chat("322", reasoning="I look"), "answer '322'", "the engine runs but answers wrongly"),
+        (Reply(200, '{"choices": []}'), "answer ''", "the engine runs but answers wrongly"),
+    ],
+)
+def test_a_model_that_only_thinks_is_told_from_one_that_is_wrong(answer, found, cure):
+    check = checks("spark1", "x.service", "http://h:1", "m", with_chat(Look(RUNNING, OK, MODELS), answer))[-1]
+    assert not check.ok
+    assert check.found.endswith(found)
+    assert check.cure.startswith(cure)
+
+
 LINES = [
     {"text": "NET/IB", "want": "present", "means": "RDMA is used"},
     {"text": "NET/Socket", "want": "absent", "means": "TCP is used"},
@@ -145,18 +167,37 @@ LINES = [
 
 
 @pytest.mark.parametrize(
-    ("log", "found"),
+    ("log", "found", "severity"),
     [
-        (["x NET/IB : Using"], "every line that a healthy rank has"),
-        ([], "no 'NET/IB' (RDMA is used)"),
-        (["NET/Socket : Using"], "no 'NET/IB' (RDMA is used); 'NET/Socket' (TCP is used)"),
+        (["x NET/IB : Using"], "every line that a healthy rank has", "warning"),
+        ([], "no 'NET/IB' (RDMA is used)", "warning"),
+        (["NET/Socket : Using"], "no 'NET/IB' (RDMA is used); 'NET/Socket' (TCP is used)", "error"),
+        (["NET/IB", "NET/Socket"], "'NET/Socket' (TCP is used)", "error"),
     ],
 )
-def test_lines_of_a_healthy_log(log, found):
+def test_lines_of_a_healthy_log(log, found, severity):
     check = log_check("a", "u.service", log, LINES)
     assert (check.id, check.ok, check.found) == ("engine.log", found.startswith("every"), found)
-    assert check.severity == "warning"
+    assert check.severity == severity
     assert check.expected == "'NET/IB' present; 'NET/Socket' absent"
+
+
+def test_a_missing_line_that_the_profile_requires_is_an_error():
+    wanted = [{**LINES[0], "required": True}]
+    assert log_check("a", "u.service", ["something else"], wanted).severity == "error"
+    assert log_check("a", "u.service", ["NET/IB"], wanted).ok
+
+
+def test_the_last_state_of_a_wait_has_the_line_that_did_not_come():
+    found = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, OK, MODELS, line="started"))[-1]
+    assert (found.id, found.ok, found.severity) == ("engine.health", False, "error")
+    assert found.found == "http://h:1: /health status 200, /v1/models status 200 with m, its log lacks 'started'"
+    assert found.expected == "/health status 200, /v1/models with m, 'started' in the log of this run"
+    assert "engine_ready_timeout_s" in found.cure and "ready_line" in found.cure
+    down = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, DOWN, DOWN, line="started"))[-1]
+    assert down.cure.startswith("the head answers once every rank has joined")
+    had = checks("spark1", "x.service", "http://h:1", "m", Look(RUNNING, OK, MODELS, line="started", lined=True))[-1]
+    assert had.ok
 
 
 @pytest.mark.parametrize(

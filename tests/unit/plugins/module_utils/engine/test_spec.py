@@ -121,7 +121,43 @@ def test_start_order_and_what_a_healthy_rank_shows(rank, position, lines):
     assert spec.readiness.line == "Application startup complete"
     assert [line["text"] for line in spec.expected.log_lines] == lines
     assert spec.expected.log_lines[0]["want"] == "present"
-    assert spec.expected.memory_gib == 72
+    assert spec.expected.memory == {
+        "weights_gib": 70,
+        "activations_gib": 0,
+        "graphs_gib": 2,
+        "utilization": 0,
+        "page_cache": "drop",
+    }
+    silent = build(replace(PROFILE, ready_line=""), replace(NODE, rank=rank), MODEL)
+    assert [line["text"] for line in silent.expected.log_lines] == [text for text in lines if len(text) == 1]
+
+
+def test_a_line_that_is_required_is_said_to_be():
+    lines = ({"text": "a", "means": "x", "required": True}, {"text": "b", "means": "y", "required": False})
+    found = build(replace(PROFILE, log_lines=lines), NODE, MODEL).expected.log_lines
+    assert [line.get("required") for line in found[:2]] == [True, None]
+
+
+@pytest.mark.parametrize(
+    ("debug", "present"),
+    [
+        ({"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET"}, 2),
+        ({"NCCL_DEBUG": "INFO"}, 1),
+        ({"NCCL_DEBUG": "WARN"}, 0),
+        ({}, 0),
+    ],
+)
+def test_a_line_of_nccl_is_waited_for_only_where_nccl_is_told_to_print_it(debug, present):
+    """One that must not be there is always looked for."""
+    texts = [
+        ("NET/IB : Using", "present"),
+        ("Subnet-aware routing: overriding dev", "present"),
+        ("NET/Socket : Using", "absent"),
+    ]
+    lines = tuple({"text": text, "want": want, "means": "x"} for text, want in texts)
+    spec = build(replace(PROFILE, log_lines=lines, env={**PROFILE.env, **debug}), replace(NODE, rank=1), MODEL)
+    kept = [*(text for text, _want in texts[:2][:present]), "NET/Socket : Using"]
+    assert [line["text"] for line in spec.expected.log_lines] == kept
 
 
 def test_a_container_sees_the_checkpoint_and_the_cache_at_its_own_paths():

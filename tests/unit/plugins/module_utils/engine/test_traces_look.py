@@ -80,16 +80,48 @@ def test_what_the_runtime_is_asked(monkeypatch):
     assert traces_look.image_problem({"renderer": "venv", "container": None}) == ""
 
 
-def test_the_gpu_is_asked_where_there_is_one(proc, monkeypatch):
-    def absent(_argv, check=True):
-        raise HostError("not installed")
-
-    monkeypatch.setattr(traces_look, "run", absent)
-    assert traces_look.gpu(proc, "/usr/bin/nvidia-smi") is None
-    assert traces_look.gpu(proc, "") is None
+def test_the_gpu_is_asked_where_there_is_one(proc, tmp_path, monkeypatch):
+    smi = str(tmp_path / "nvidia-smi")
+    unknown = {"gpu": None, "gpu_problem": ""}
+    assert traces_look.gpu(proc, "") == traces_look.gpu(proc, smi) == unknown
+    (tmp_path / "nvidia-smi").write_text("")
+    (tmp_path / "nvidia-smi").chmod(0o755)
     monkeypatch.setattr(traces_look, "run", lambda argv, check=True: Completed(tuple(argv), 0, "42\n[N/A]\n", ""))
-    (holder,) = traces_look.gpu(proc, "/usr/bin/nvidia-smi")
-    assert (holder.text(), holder.cgroup) == ("pid 42 python3", "0::/user.slice")
+    found = traces_look.gpu(proc, smi)
+    ((holder,), problem) = found["gpu"], found["gpu_problem"]
+    assert (holder.text(), holder.cgroup, problem) == ("pid 42 python3", "0::/user.slice", "")
+
+
+@pytest.mark.parametrize(
+    ("stdout", "stderr", "says"),
+    [
+        (
+            "NVIDIA-SMI has failed because\nit couldn't communicate\n",
+            "",
+            "exit 9: NVIDIA-SMI has failed because it couldn't",
+        ),
+        ("", "Unable to determine the device handle", "exit 9: Unable to determine the device handle"),
+        ("", "", "exit 9: no output"),
+    ],
+)
+def test_a_gpu_that_does_not_answer_is_no_free_one(proc, tmp_path, monkeypatch, *, stdout, stderr, says):
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("")
+    smi.chmod(0o755)
+    monkeypatch.setattr(traces_look, "run", lambda argv, check=True: Completed(tuple(argv), 9, stdout, stderr))
+    found = traces_look.gpu(proc, str(smi))
+    assert found["gpu"] is None
+    assert found["gpu_problem"].startswith(f"{smi}: {says}")
+
+
+def test_an_nvidia_smi_that_hangs_is_told(proc, tmp_path, monkeypatch):
+    def hangs(_argv, check=True):
+        raise HostError("nvidia-smi did not end within 60 s")
+
+    (tmp_path / "nvidia-smi").write_text("")
+    (tmp_path / "nvidia-smi").chmod(0o755)
+    monkeypatch.setattr(traces_look, "run", hangs)
+    assert traces_look.gpu(proc, str(tmp_path / "nvidia-smi"))["gpu_problem"] == "nvidia-smi did not end within 60 s"
 
 
 def test_what_the_unit_was_rendered_from(tmp_path):

@@ -80,6 +80,9 @@ def test_a_full_pass(api):
     assert probe.passed
     assert (probe.tokens, probe.queued) == (1625.0, 3.0)
     assert asked[0]["model"] == "m" and asked[0]["max_tokens"] == 3
+    assert "chat_template_kwargs" not in asked[0]
+    watch_probe.look(where._replace(quiet={"thinking": False}), LIMITS)
+    assert asked[1]["chat_template_kwargs"] == {"thinking": False}
 
 
 @pytest.mark.parametrize(
@@ -118,6 +121,7 @@ def test_nobody_there(api):
     [
         (Reply(200, completion("ok")), ""),
         (Reply(200, '{"choices": [{"message": {"content": null, "reasoning_content": "hm"}}]}'), ""),
+        (Reply(200, '{"choices": [{"message": {"content": null, "reasoning": "hm"}}]}'), ""),
         (Reply(200, completion("")), "a completion: the answer is empty"),
         (Reply(200, '{"choices": []}'), "a completion: the answer is none"),
         (Reply(200, '{"choices": [{"message": "text"}]}'), "a completion: the answer is empty"),
@@ -147,5 +151,8 @@ def test_metrics(text, names, expected):
 def test_the_target_is_in_the_engines_record():
     record = {"url": "http://192.0.2.11:8000", "served_model_name": "m", "readiness": {"health": "/healthz"}}
     assert watch_probe.target(record) == Target("192.0.2.11", 8000, "/healthz", "m")
+    thinks = {**record, "thinking": {"enable": {"a": 1}, "disable": {"a": 0}}}
+    assert watch_probe.target(thinks).quiet == {"a": 0}
+    assert watch_probe.target({**record, "thinking": None}).quiet == {}
     with pytest.raises(ValueError, match="names no url"):
         watch_probe.target({})

@@ -214,3 +214,20 @@ def test_no_runtime_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(nccl_image.shutil, "which", lambda name: None)
     with pytest.raises(HostError, match="neither docker nor podman is installed"):
         nccl_image.libraries("engine:1", "auto")
+
+
+@pytest.mark.parametrize(
+    "record", [None, "", "{}", "[]", '{"container": null}', '{"container": {"reference": "y", "image": "z"}}']
+)
+def test_a_record_of_another_image_does_not_count(record: str | None) -> None:
+    assert nccl_image.run_as("x", record) == "x"
+
+
+def test_whether_an_image_is_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    def ask(argv: list[str], **_options: object) -> Completed:
+        return Completed(tuple(argv), 0 if argv[-1] == "engine:1" else 1, CONTAINERD, "")
+
+    assert nccl_image.is_there("engine:1", "docker", ask)
+    assert not nccl_image.is_there("engine:2", "docker", ask)
+    monkeypatch.setattr(nccl_image.shutil, "which", lambda name: None)
+    assert not nccl_image.is_there("engine:1", "auto", ask)

@@ -12,11 +12,13 @@ import pytest
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import nccl_log
 from ansible_collections.gb10.ring.tests.unit.fixtures import nccl_logs as logs
 
+AWARE = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1"}
 
-def judged(log, shape="ring", wanted=tuple(logs.DEVICES)):
-    return {
-        check.id.removeprefix("fabric.allreduce_"): check for check in nccl_log.checks("spark1", shape, log, wanted)
-    }
+
+def judged(log, shape="ring", wanted=tuple(logs.DEVICES), env=None):
+    env = (AWARE if shape == "ring" else {}) if env is None else env
+    found = nccl_log.checks("spark1", shape, log, wanted, {"NCCL_SOCKET_IFNAME": "=enP7s7", **env})
+    return {check.id.removeprefix("fabric.allreduce_"): check for check in found}
 
 
 def test_a_healthy_ring():
@@ -32,7 +34,7 @@ def test_a_healthy_ring():
 def test_the_fallback_to_sockets():
     found = judged(logs.FALLBACK)
     assert {name for name, check in found.items() if not check.ok} == {"transport", "routing", "log"}
-    assert found["transport"].found == "no NET/IB line; channels over NET/Socket"
+    assert found["transport"].found == "no NET/IB line; channels over NET/Socket; no line «Using network IB»"
     assert "NCCL works over sockets" in found["log"].found
     assert "NCCL found no RDMA device" in found["log"].found
     assert "/dev/infiniband" in found["log"].cure
@@ -43,7 +45,8 @@ def test_a_real_log_of_nccl_over_sockets():
     log = Path(__file__).parents[3] / "fixtures" / "nccl-2.28.9-socket.log"
     found = judged(log.read_text(encoding="utf-8"))
     assert not any(check.ok for check in found.values())
-    assert found["transport"].found == "no NET/IB line; channels over NET/Socket"
+    said = "no NET/IB line; channels over NET/Socket; no line «Using network IB»; bootstrap over lo"
+    assert found["transport"].found == said
     assert found["log"].found.startswith("NCCL works over sockets; NCCL found no RDMA device")
 
 
@@ -59,6 +62,31 @@ def test_a_pair_needs_no_routing():
     found = judged(logs.RING.replace(logs.OVERRIDE, ""), shape="pair", wanted=wanted)
     assert set(found) == {"transport", "log"}
     assert all(check.ok for check in found.values())
+
+
+def test_a_crossed_pair_needs_routing():
+    """nccl.py sets it there, too: devices of one number do not share the cable."""
+    found = judged(logs.RING.replace(logs.OVERRIDE, ""), shape="pair", wanted=["rocep1s0f0"], env=AWARE)
+    assert [name for name, check in found.items() if not check.ok] == ["routing"]
+
+
+@pytest.mark.parametrize(
+    ("log", "shape", "said"),
+    [
+        (logs.RING.replace(logs.NETWORK, ""), "ring", "no line «Using network IB»"),
+        (logs.RING.replace(logs.NETWORK, "NCCL INFO Using network IBext_v8"), "ring", None),
+        (logs.RING.replace(logs.CONNECTED, ""), "ring", "no line «Connected all rings»"),
+        (logs.RING.replace("all rings", "all trees"), "ring", "no line «Connected all rings»"),
+        (logs.RING.replace("all rings", "all trees"), "pair", None),
+        (logs.RING.replace("OOB enP7s7:", "OOB enp1s0f0np0:"), "ring", "bootstrap over enp1s0f0np0"),
+        (logs.RING.replace("OOB enP7s7:", "OOB enP7s7x:"), "ring", "bootstrap over enP7s7x"),
+    ],
+)
+def test_lines_that_must_be_there(log, shape, said):
+    check = judged(log, shape=shape, wanted=logs.DEVICES[:2])["transport"]
+    assert check.ok is (said is None)
+    assert (said or "") in check.found
+    assert "NCCL_SOCKET_IFNAME=enP7s7" in check.cure
 
 
 def test_a_ring_without_subnet_aware_routing():

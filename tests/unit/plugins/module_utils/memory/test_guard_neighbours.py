@@ -42,12 +42,12 @@ def test_neighbours_answer_and_a_stop_reaches_them(two, systemctl, capsys):
         one.guard.round()
     a.memory(700, 0)
     both(a, b, lambda: b.guard.state.phase == "stopped" and not a.guard.teller.words)
-    said = capsys.readouterr().out
-    assert "<3>stop: spark1 says: 700 MiB are left and" in said
-    assert "<6>spark2 (127.0.0.2) knows of the stop" in said
     for one in two:
         one.engine("")
     both(a, b, lambda: (a.root / "last").exists() and (b.root / "last").exists())
+    said = capsys.readouterr().out
+    assert "<3>stop: spark1 says: 700 MiB are left and" in said
+    assert "<6>spark2 (127.0.0.2) knows of the stop" in said
     assert json.loads((b.root / "last").read_text())["told"] is True
 
 

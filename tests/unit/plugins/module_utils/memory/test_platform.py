@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.memory.firewall import L
 from ansible_collections.gb10.ring.plugins.module_utils.memory.platform import Expected, Platform, checks
 from ansible_collections.gb10.ring.tests.unit.fixtures.platform_trees import CASES, CONTAINED, HEALTHY, OWN, build
 
+RECORDED = Path(__file__).parents[3] / "fixtures/memory/recorded/tree"
 UNITS = (
     "Id={engine}\nLoadState=loaded\nActiveState={state}\n\nId=earlyoom.service\nLoadState={oom}\nActiveState=active\n"
 )
@@ -66,6 +68,16 @@ def test_what_is_wrong_with_each_machine(tmp_path, said, case, wrong):
     for check in checks(found, Expected("spark1")):
         assert check.node == "spark1" and check.found and check.expected
         assert check.ok or len(check.cure) > 20
+
+
+def test_a_recorded_machine(said):
+    """Not composed: the files as a kernel had them, while a process with the name of vLLM's engine held 4 GiB."""
+    found = platform_look.look(RECORDED)
+    assert (found.kernel, found.swaps, found.thp) == ("6.18.44-fc-v657", (), "madvise")
+    assert found.memory["MemTotal"] == 24_684_092
+    wrong = {check.id: check.found for check in checks(found, Expected("spark1")) if not check.ok}
+    assert set(wrong) == {"platform.driver", "platform.stale_engine"}
+    assert "VLLM::EngineCor" in wrong["platform.stale_engine"] and "4.0 GiB" in wrong["platform.stale_engine"]
 
 
 def test_every_case_is_in_the_table():

@@ -1,13 +1,16 @@
 from __future__ import annotations
 
+import errno
 import http.server
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
 
@@ -86,6 +89,53 @@ def test_a_value_that_somebody_else_set_meanwhile_stays(node):
     (node / "sys/vm/min_free_kbytes").write_text("90112\n")
     assert serving.put_back(node / "sys", node / "run/memory-serving.json") == {"vm.watermark_scale_factor": "10"}
     assert values(node) == ["90112", "10"]
+
+
+@pytest.fixture
+def kernel(monkeypatch):
+    """Takes numbers only, and none above 500 for the scale factor."""
+    write = Path.write_text
+
+    def taken(path, text, **options):
+        if path.parent.name == "vm" and not text.strip().isdecimal():
+            raise OSError(errno.EINVAL, "Invalid argument")
+        clamped = f"{min(int(text), 500)}\n" if path.name == "watermark_scale_factor" else text
+        return write(path, clamped, **options)
+
+    monkeypatch.setattr(Path, "write_text", taken)
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"),
+    [
+        (
+            {"vm.min_free_kbytes": "bad"},
+            "vm.min_free_kbytes = bad: the kernel refused it: Invalid argument (it was 45056)",
+        ),
+        (
+            {"vm.watermark_scale_factor": "900"},
+            "vm.watermark_scale_factor = 900: it reads 500 after the write (it was 10)",
+        ),
+    ],
+)
+def test_a_value_that_does_not_take_leaves_all_as_they_were(node, kernel, bad, said):
+    with pytest.raises(serving.RefusedError, match=re.escape(said)) as refused:
+        serving.raise_values({**VALUES, **bad}, node / "sys", node / "run/memory-serving.json")
+    assert str(refused.value).endswith("Now the earlier values are in force; correct memory_serving_sysctls")
+    assert values(node) == BEFORE
+    assert list((node / "run").iterdir()) == []
+
+
+def test_the_unit_ends_once_with_one_clear_line(node, kernel, monkeypatch, capsys):
+    given = settings(node)
+    (node / "settings.json").write_text(json.dumps({**given, "values": {"vm.min_free_kbytes": "bad"}}))
+    monkeypatch.setattr(serving, "answers", lambda _record: True)
+    monkeypatch.setattr(signal, "signal", lambda *_given: None)
+    with pytest.raises(SystemExit) as ended:
+        serving.main(["memory_serving.py", str(node / "settings.json")])
+    assert ended.value.code == 78
+    assert capsys.readouterr().out.startswith("nothing was set: vm.min_free_kbytes = bad: the kernel refused it")
+    assert "RestartPreventExitStatus=78\n" in files(VALUES, "x", ServingPlaces())[ServingPlaces().unit]
 
 
 class Healthy(http.server.BaseHTTPRequestHandler):

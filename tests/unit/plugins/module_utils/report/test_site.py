@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import pytest
 
+from ansible_collections.gb10.ring.plugins.module_utils.engine import image
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_user
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
 from ansible_collections.gb10.ring.plugins.module_utils.report.site import memory, odd, site, versions
 from ansible_collections.gb10.ring.tests.unit.fixtures import report_site
@@ -122,3 +124,34 @@ def test_versions_of_a_whole_group():
     assert shown["kernel"]["odd"] == ["spark3"]
     assert shown["ConnectX firmware"]["values"]["spark1"] == "28.45.4028"
     assert {"NVIDIA driver", "checkpoint revision"} <= set(shown)
+
+
+def test_an_odd_image_and_an_odd_nccl_are_marked():
+    """Each is a check, too; the table shows what the others have."""
+    hostvars, right, other = report_site.verified(), f"sha256:{'1' * 64}", f"sha256:{'2' * 64}"
+    wanted = image.Wanted("docker", "vllm:tp3", right)
+    ports = [{**values, "name": name} for name, values in hostvars.items()]
+    looks = {
+        name: {
+            "images": {right: 9},
+            "unit_image": other if name == "spark2" else right,
+            "disk": {"size": 9, "available": 9},
+        }
+        for name in hostvars
+    }
+    nodes = image.nodes_of([{**row, "look": looks[row["name"]]} for row in ports])
+    for check in image.checks(wanted, nodes):
+        hostvars[check.node]["engine_checks"]["checks"].append(check.to_dict())
+        library = rdma_user.nccl_check(check.node, "in image", [], subnet_aware=False)
+        hostvars[check.node]["rdma_checks"] = {"checks": [library.to_dict()]}
+    hostvars["spark3"]["engine_gate_checks"]["versions"] = {"engine": "0.32.0", "nccl": "2.28.9"}
+    shown = {row["name"]: row for row in site(hostvars, hostvars)["versions"]}
+    assert shown["engine image"]["values"] == {
+        "spark1": "sha256:111111111111",
+        "spark2": "its unit runs sha256:222222222222",
+        "spark3": "sha256:111111111111",
+    }
+    assert shown["engine image"]["odd"] == ["spark2"]
+    assert shown["NCCL in use"]["odd"] == ["spark3"]
+    assert (shown["engine"]["values"]["spark1"], shown["engine"]["odd"]) == ("0.32.0", [])
+    assert shown["NCCL library"]["values"]["spark1"] == "no libnccl.so in image"

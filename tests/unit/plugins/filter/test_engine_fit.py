@@ -1,0 +1,50 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+from __future__ import annotations
+
+import pytest
+
+from ansible_collections.gb10.ring.plugins.filter.engine_fit import engine_fit
+from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import parse
+from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import GROUPS
+
+
+def profile(name):
+    group = GROUPS[name]
+    return parse(group.read(), len(group.topology["nodes"])).to_dict()
+
+
+VLLM, SGLANG, LAB = (profile(name) for name in ("vllm-tp3-ring-exl3", "sglang-tp4-engram", "lab"))
+
+
+@pytest.mark.parametrize(
+    ("engine", "placement", "rule", "ranks", "says"),
+    [
+        (VLLM, "shard", "vllm", 3, []),
+        (VLLM, "full", "", 0, []),
+        (VLLM, "shard", "sglang", 3, ["checkpoint_engram_rule is sglang, expected vllm"]),
+        (VLLM, "full", "sglang", 3, ["checkpoint_engram_rule is sglang"]),
+        (VLLM, "directory", "", 3, ["checkpoint_engram_rule is empty"]),
+        (LAB, "shard", "vllm", "3", []),  # says nothing of rows: its engine decides
+        (LAB, "shard", "sglang", 3, ["checkpoint_engram_rule is sglang, expected vllm"]),
+        (SGLANG, "directory", "sglang", 0, []),
+        (SGLANG, "directory", "vllm", 0, ["expected sglang"]),
+        (
+            SGLANG,
+            "full",
+            "sglang",
+            3,
+            ["checkpoint_tensor_parallel is 3, which edits config.json for vLLM, expected 0"],
+        ),
+        (SGLANG, "shard", "vllm", 4, ["expected sglang", "checkpoint_tensor_parallel is 4"]),
+        ({**SGLANG, "engram": {**SGLANG["engram"], "rule": "vllm"}}, "shard", "vllm", 0, []),
+        ({}, "shard", "sglang", 3, []),
+    ],
+)
+def test_what_the_engine_would_not_read(engine, placement, rule, ranks, says):
+    found = engine_fit(engine, placement, rule, ranks, "spark1")
+    assert len(found) == len(says)
+    for check, text in zip(found, says, strict=True):
+        assert text in f"{check['found']}, expected {check['expected']}"
+        assert (check["ok"], check["node"], bool(check["cure"])) == (False, "spark1", True)
