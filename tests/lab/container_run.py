@@ -148,11 +148,14 @@ def differences(spec: dict[str, Any], asked: dict[str, Any]) -> list[str]:
         "argv": (process["args"], spec["argv"]),
         "env": ({name: environment.get(name) for name in spec["env"]}, spec["env"]),
         "gpus": (environment.get("NVIDIA_VISIBLE_DEVICES"), container["gpus"]),
-        "capabilities": ({"CAP_IPC_LOCK"} - set(process["capabilities"]["effective"]), set()),
-        "forbidden": (
-            {"CAP_SYS_ADMIN", "CAP_SYS_RESOURCE", "CAP_NET_ADMIN"} & set(process["capabilities"]["bounding"]),
-            set(),
+        "capabilities": (
+            {kind: sorted(process["capabilities"][kind]) for kind in ("bounding", "effective", "permitted")},
+            dict.fromkeys(
+                ("bounding", "effective", "permitted"), sorted(f"CAP_{name}" for name in container["capabilities"])
+            ),
         ),
+        "inheritable": (process["capabilities"].get("inheritable") or [], []),
+        "no_new_privileges": (process["noNewPrivileges"], True),
         "mounts": (
             {name: (row["source"], "ro" in row["options"] or "rro" in row["options"]) for name, row in mounts.items()}
             | {"": ("", False)},

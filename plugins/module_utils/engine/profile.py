@@ -55,7 +55,8 @@ class Profile:
     mounts: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[str, ...] = ("/dev/infiniband",)
     gpus: str = "all"
-    capabilities: tuple[str, ...] = ("IPC_LOCK",)
+    # Beside the one that locks memory for RDMA those with which the published images, whose engine is root, use files of other users.
+    capabilities: tuple[str, ...] = ("IPC_LOCK", "CHOWN", "DAC_OVERRIDE", "FOWNER")
     cpus: int = 0
     memory_gib: int = 112
     shm_gib: int = 32

@@ -8,6 +8,8 @@ from __future__ import annotations
 from .spec import NAME as CONTAINER
 from .spec import Container, EngineSpec, Limits, Mount
 from .unit import (
+    CONFINED,
+    CONFINED_PLACES,
     GID_FILE,
     HASH_VARIABLE,
     INSTALL,
@@ -44,15 +46,12 @@ def render(spec: EngineSpec) -> dict[str, str]:
         f"ExecStopPost=-{_remove()}",
         "# The two limits below are the docker command's; the engine's own are --ulimit and --oom-score-adj.",
         *policy(spec, stop + _KILL_MARGIN_S),
-        *cache_directory(spec),
+        *cache_directory(spec, "+"),  # as the daemon sees the node, not with the command's own /var/tmp
+        "# What follows confines the docker command; the engine is confined by the options of `docker run`.",
+        "CapabilityBoundingSet=",
         "NoNewPrivileges=true",
-        "PrivateTmp=true",
-        "ProtectHome=true",
-        "ProtectSystem=full",
-        "ProtectControlGroups=true",
-        "ProtectKernelTunables=true",
-        "RestrictSUIDSGID=true",
-        "LockPersonality=true",
+        *CONFINED,
+        *CONFINED_PLACES,
         *INSTALL,
     ]
     return {PATH: "\n".join(lines) + "\n"}
@@ -71,6 +70,7 @@ def command(spec: EngineSpec) -> list[list[str]]:
         ["--network", "host", "--ipc", "host", *(["--gpus", container.gpus] if container.gpus else [])],
         *([flag, value] for flag, value in limit_flags(spec.limits)),
         ["--stop-timeout", str(spec.limits.stop_timeout_s)],
+        ["--security-opt", "no-new-privileges", "--cap-drop", "ALL"],
         *(["--cap-add", capability] for capability in container.capabilities),
         *(["--device", f"{device}:{device}"] for device in container.devices),
         *(["--mount", bind(mount)] for mount in container.mounts),

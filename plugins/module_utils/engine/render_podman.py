@@ -9,6 +9,7 @@ from .render_docker import LABEL, bind, limit_flags, option_rows
 from .spec import NAME as CONTAINER
 from .spec import EngineSpec
 from .unit import (
+    CONFINED,
     GID_FILE,
     HASH_VARIABLE,
     INSTALL,
@@ -41,6 +42,8 @@ def render(spec: EngineSpec) -> dict[str, str]:
         f"Image={container.image}",
         f"Label={LABEL}={spec.hash}",
         "Network=host",
+        "NoNewPrivileges=true",
+        "DropCapability=all",
         *(f"AddCapability={capability}" for capability in container.capabilities),
         *(f"AddDevice={device}" for device in container.devices),
         *([f"AddDevice={_GPU}={container.gpus}"] if container.gpus else []),
@@ -55,6 +58,8 @@ def render(spec: EngineSpec) -> dict[str, str]:
         assignment(HASH_VARIABLE, spec.hash),
         *policy(spec, stop + _KILL_MARGIN_S),
         *cache_directory(spec),
+        "# Of the container too. Podman mounts it and makes its control group, so the unit gets no file system of its own.",
+        *CONFINED,
         *INSTALL,
     ]
     return {PATH: "\n".join(lines) + "\n"}

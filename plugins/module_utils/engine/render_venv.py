@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from .spec import EngineSpec
 from .unit import (
+    CONFINED,
+    CONFINED_PLACES,
     GID_FILE,
     HASH_VARIABLE,
     INSTALL,
@@ -38,13 +40,8 @@ def render(spec: EngineSpec) -> dict[str, str]:
         *cache_directory(spec),
         f"ReadOnlyPaths={quote(spec.model['root'], expand_dollar=False)}",
         "NoNewPrivileges=true",
-        "PrivateTmp=true",
-        "ProtectHome=true",
-        "ProtectSystem=full",
-        "ProtectControlGroups=true",
-        "ProtectKernelTunables=true",
-        "RestrictSUIDSGID=true",
-        "LockPersonality=true",
+        *CONFINED,
+        *CONFINED_PLACES,
         *INSTALL,
     ]
     return {PATH: "\n".join(lines) + "\n"}

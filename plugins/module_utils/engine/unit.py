@@ -116,16 +116,31 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
     ]
 
 
-def cache_directory(spec: EngineSpec) -> list[str]:
-    """Compiled kernels outlive the process: systemd makes the directory where it can, else a command does."""
+def cache_directory(spec: EngineSpec, prefix: str = "") -> list[str]:
+    """Compiled kernels outlive the process: systemd makes the directory where it can, else a command does.
+
+    prefix: + has the command see the node's own /tmp and /var/tmp, whatever the unit is confined to.
+    """
     place = posixpath.normpath(spec.cache_directory)
     if place.startswith(_CACHE_ROOT):
         return [f"CacheDirectory={quote(place[len(_CACHE_ROOT) :], expand_dollar=False)}"]
-    return [f"ExecStartPre={command_line(['/usr/bin/mkdir', '-p', place])}"]
+    return [f"ExecStartPre={prefix}{command_line(['/usr/bin/mkdir', '-p', place])}"]
 
 
 def environment_lines(values: Mapping[str, str]) -> list[str]:
     return [assignment(name, value) for name, value in sorted(values.items())]
 
 
+# Hardening that an engine and whatever starts one bear.
+CONFINED = ("RestrictRealtime=true", "LockPersonality=true", "SystemCallArchitectures=native")
+# More, but not for what makes containers by itself: other places of the node, a file system of the unit's own for them, and
+# (RestrictSUIDSGID) no openat2, without which crun finds no place for a device.
+CONFINED_PLACES = (
+    "PrivateTmp=true",
+    "ProtectHome=true",
+    "ProtectSystem=full",
+    "ProtectControlGroups=true",
+    "ProtectKernelTunables=true",
+    "RestrictSUIDSGID=true",
+)
 INSTALL = ["", "[Install]", "WantedBy=multi-user.target"]

@@ -68,16 +68,17 @@ def test_the_record_is_the_specification():
     assert len(record["hash"]) == 16
 
 
+FILTERED = ["RestrictRealtime=true", "LockPersonality=true", "SystemCallArchitectures=native"]
 HARDENED = [
-    "NoNewPrivileges=true",
+    *FILTERED,
     "PrivateTmp=true",
     "ProtectHome=true",
     "ProtectSystem=full",
     "ProtectControlGroups=true",
     "ProtectKernelTunables=true",
     "RestrictSUIDSGID=true",
-    "LockPersonality=true",
 ]
+CAPABILITIES = ["IPC_LOCK", "CHOWN", "DAC_OVERRIDE", "FOWNER"]
 COMMON = [
     "RequiresMountsFor=/var/lib/gb10-ring/checkpoints/published",
     "StartLimitIntervalSec=0",
@@ -95,10 +96,36 @@ COMMON = [
     [
         (
             GROUPS["vllm-tp2-baremetal"],
-            [*HARDENED, "Type=simple", "WorkingDirectory=/opt/vllm/src", "CacheDirectory=gb10-ring-engine"],
+            [
+                *HARDENED,
+                "NoNewPrivileges=true",
+                "Type=simple",
+                "WorkingDirectory=/opt/vllm/src",
+                "CacheDirectory=gb10-ring-engine",
+            ],
         ),
-        (RING3, [*HARDENED, "Type=exec", "After=network-online.target docker.service"]),
-        (RING3.with_renderer("podman"), ["Network=host", "AddDevice=/dev/infiniband", "AddDevice=nvidia.com/gpu=all"]),
+        (
+            RING3,
+            [
+                *HARDENED,
+                "NoNewPrivileges=true",
+                "CapabilityBoundingSet=",
+                "Type=exec",
+                "After=network-online.target docker.service",
+            ],
+        ),
+        (
+            RING3.with_renderer("podman"),
+            [
+                *FILTERED,
+                "NoNewPrivileges=true",
+                "DropCapability=all",
+                *(f"AddCapability={name}" for name in CAPABILITIES),
+                "Network=host",
+                "AddDevice=/dev/infiniband",
+                "AddDevice=nvidia.com/gpu=all",
+            ],
+        ),
     ],
 )
 def test_what_every_unit_carries(group, more):
@@ -176,14 +203,17 @@ def test_docker_gets_the_environment_limits_and_mounts_of_the_specification():
         ("--mount", "type=bind,source=/var/lib/vllm-cache/dsv41,target=/cache"),
     ):
         assert pair in pairs
-    assert "ExecStartPre=/usr/bin/mkdir -p /var/lib/vllm-cache/dsv41" in lines(spec)
+    assert [value for flag, value in pairs if flag == "--cap-add"] == CAPABILITIES
+    assert {("--security-opt", "no-new-privileges"), ("--cap-drop", "ALL")} <= set(pairs)
+    # Docker's daemon mounts it: made in the unit's own /var/tmp it would not be there.
+    assert "ExecStartPre=+/usr/bin/mkdir -p /var/lib/vllm-cache/dsv41" in lines(spec)
 
 
 def test_docker_touches_its_own_container_only():
     text = "\n".join(lines(spec_of()))
     assert "ExecStartPre=-/usr/bin/docker rm --force gb10-ring-engine\n" in text
     assert "ExecStop=-/usr/bin/docker stop -t 30 gb10-ring-engine\n" in text
-    assert "ExecStopPost=-/usr/bin/docker rm --force gb10-ring-engine\n" in text  # also when the docker command was killed
+    assert "ExecStopPost=-/usr/bin/docker rm --force gb10-ring-engine\n" in text
     assert "TimeoutStopSec=45" in text
 
 
