@@ -60,7 +60,7 @@ options:
     type: str
     default: ""
   files:
-    description: Files below O(source), relative paths.
+    description: Files below O(source), relative paths. When empty, the Model names none.
     type: list
     elements: str
     default: []

@@ -41,7 +41,7 @@ class ManifestError(ValueError):
 class Cluster:
     """Where the group goes. nodes, claims: by rank. source: s3://BUCKET/PREFIX that the operator stages, empty: staged on the nodes.
 
-    secret: name of the Secret with the store's credentials. files: of the prefix. capacity: of a volume, as a Kubernetes quantity.
+    secret: name of the Secret with the store's credentials. files: of the prefix, empty: left to the operator. capacity: of a volume, as a Kubernetes quantity.
     """
 
     namespace: str
@@ -98,7 +98,8 @@ def model(profile: Profile, cluster: Cluster, revision: str) -> dict[str, Any]:
     if names.get("quantization"):
         spec["quantization"] = names["quantization"]
     if cluster.source:
-        spec["files"] = list(cluster.files)
+        if cluster.files:
+            spec["files"] = list(cluster.files)
         if cluster.secret:
             spec["sourceSecretRef"] = {"name": cluster.secret}
     return _resource("Model", names["model"], cluster.namespace, spec)

@@ -120,6 +120,15 @@ def test_without_a_source_the_pods_read_what_is_staged_and_nothing_is_padded():
     assert len(manifests["30-jobs.yaml"]) == 2
 
 
+@pytest.mark.parametrize(("files", "named"), [((), None), (("config.json",), ["config.json"])])
+def test_a_source_whose_files_are_not_known_names_none(files, named):
+    group, cluster = CLUSTERS["vllm-tp3-ring-exl3"]
+    profile, _specs = group.specs()
+    model = kubernetes.model(profile, replace(cluster, files=files), REVISION)
+    check_custom(model)
+    assert model["spec"].get("files") == named
+
+
 def test_the_operators_key_of_a_source():
     source = "s3://models/bot-lab-21/DeepSeek-V4.1-Flash-EXL3-3.5bpw-Pollard"
     assert kubernetes.engine_path(source, "r") == "/models/22fa141368a3262a"  # as the published sample has it
