@@ -21,8 +21,10 @@ from .plan import Change
 RECORD = "directories-before.json"  # beside the records of the subjects
 STATE = "/var/lib/gb10-ring"
 NAME = "gb10-ring"
-_SYSTEM = frozenset(
-    "bin boot dev etc home lib lib32 lib64 libx32 lost+found media mnt opt proc root run sbin snap srv sys tmp usr var".split()
+_SYSTEM = (
+    *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32"),
+    *("lost+found", "media", "mnt", "opt", "proc", "root", "run", "sbin", "snap"),
+    *("srv", "sys", "tmp", "usr", "var"),
 )
 OWN = ("/etc/gb10-ring", "/usr/local/lib/gb10-ring", "/run/gb10-ring/cabling", "/run/gb10-ring")
 

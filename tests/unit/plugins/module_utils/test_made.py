@@ -107,7 +107,7 @@ def test_removals_name_what_exists(tmp_path: Path) -> None:
     "path", ["/", "/etc", "//etc/", "/home/.", "/srv", "etc/gb10-ring", "/var/lib/gb10-ring/../../x"]
 )
 def test_a_path_that_is_nobodys_to_remove(path: str) -> None:
-    with pytest.raises(HostError, match="checkpoint_root is .*, expected absolute paths"):
+    with pytest.raises(HostError, match=r"checkpoint_root is .*, expected absolute paths"):
         made.removals([path], "checkpoint_root")
 
 
