@@ -129,7 +129,7 @@ host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot
 guard-test: lab-base ## The memory guard as a service: a prefill, runaways that stop the group, the way back, nothing left of it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_guard.py
 
-engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, a flipped bit, the NVFP4 layout (3 min)
+engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, published and not, from a neighbour, a flipped bit, the NVFP4 layout (4 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engram.py; \
 	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_config.py
 
