@@ -328,7 +328,7 @@ ROUNDS = {
             Fault(
                 *("device left out", "spark3", "engine.devices"),
                 make="cp -a /etc/gb10-ring/engine.json /etc/gb10-ring/kept; "
-                "sed -i '/\"NCCL_IB_HCA\"/s/,roceP2p1s0f1\"/\"/' /etc/gb10-ring/engine.json",
+                'sed -i \'/"NCCL_IB_HCA"/s/,roceP2p1s0f1"/"/\' /etc/gb10-ring/engine.json',
                 undo="mv /etc/gb10-ring/kept /etc/gb10-ring/engine.json",
                 found="3 of 4 planned devices in NCCL_IB_HCA, without roceP2p1s0f1",
                 cure="engine_restart_allowed",
