@@ -17,6 +17,7 @@ from site_run import NODES, on, play
 
 PORT = 5000
 NAME = f"127.0.0.1:{PORT}/lab/engine"
+CAPABILITIES = ["IPC_LOCK", "FOWNER"]
 LAYOUT, LOG = f"{run.DATA}/layout", "/run/registry.log"
 
 
@@ -94,7 +95,13 @@ def test_the_runtime_was_asked_for_what_the_specification_says(image):
 
 def test_the_all_reduce_is_run_in_the_image_that_serves(image, tmp_path):
     """The stand-in's image has no torch: what matters is who said so, and what the runtime was asked for."""
-    overrides = {**run.ASKED, "image": image[0], "gpus": "all", "env": {"NCCL_PROTO": "^LL128", "NCCL_DEBUG": "WARN"}}
+    overrides = {
+        **run.ASKED,
+        "image": image[0],
+        "capabilities": CAPABILITIES,
+        "gpus": "all",
+        "env": {"NCCL_PROTO": "^LL128", "NCCL_DEBUG": "WARN"},
+    }
     given = {
         "engine_renderer": "docker",
         "engine_overrides": overrides,
@@ -116,6 +123,7 @@ def test_the_all_reduce_is_run_in_the_image_that_serves(image, tmp_path):
         assert argv[0] == "sh" and argv[3] == "allreduce"
         assert {"NCCL_PROTO=^LL128", "NCCL_DEBUG=INFO", "NCCL_NET=IB", f"RANK={NODES.index(node)}"} <= set(argv)
         assert limits["RLIMIT_MEMLOCK"] == run.UNLIMITED
+        assert set(asked["process"]["capabilities"]["bounding"]) == {"CAP_" + one for one in CAPABILITIES}
         assert not {row["type"] for row in asked["linux"]["namespaces"]} & {"network", "ipc"}
         assert "NVIDIA_VISIBLE_DEVICES=all" in asked["process"]["env"]
         assert "/dev/infiniband/uverbs0" in {row["path"] for row in asked["linux"]["devices"]}

@@ -39,6 +39,7 @@ def command(profile: Mapping[str, Any]) -> list[str]:
     return [
         *(renderer, "run", "--rm", "-i", "--pull", "never", "--log-driver", "none"),
         *("--network", "host", "--ipc", "host", "--ulimit", "memlock=-1:-1"),
+        *("--security-opt", "no-new-privileges", "--cap-drop", "ALL"),  # as the engine
         *(_gpus(renderer, gpus) if gpus else ()),
         *(word for capability in profile["capabilities"] for word in ("--cap-add", capability)),
         *(word for device in profile["devices"] for word in ("--device", device)),

@@ -29,20 +29,23 @@ def profile(**changed):
         "tensor_parallel": "ring_size",
         "image": "registry.example/vllm:1",
         "image_id": DIGEST,
+        "capabilities": ["IPC_LOCK"],
     }
     return parse({**given, **changed}, 3).to_dict()
 
 
 def test_docker():
     assert " ".join(allreduce_engine.command(profile())) == (
-        "docker run --rm -i --pull never --log-driver none --network host --ipc host --ulimit memlock=-1:-1 --gpus all "
+        "docker run --rm -i --pull never --log-driver none --network host --ipc host --ulimit memlock=-1:-1 "
+        "--security-opt no-new-privileges --cap-drop ALL --gpus all "
         f'--cap-add IPC_LOCK --device /dev/infiniband --entrypoint sh {DIGEST} -c python3 "$@"; exit $? allreduce'
     )
 
 
 def test_podman():
     assert " ".join(allreduce_engine.command(profile(renderer="podman", capabilities=["IPC_LOCK", "SYS_NICE"]))) == (
-        "podman run --rm -i --pull never --log-driver none --network host --ipc host --ulimit memlock=-1:-1 --device nvidia.com/gpu=all "
+        "podman run --rm -i --pull never --log-driver none --network host --ipc host --ulimit memlock=-1:-1 "
+        "--security-opt no-new-privileges --cap-drop ALL --device nvidia.com/gpu=all "
         f'--cap-add IPC_LOCK --cap-add SYS_NICE --device /dev/infiniband --entrypoint sh {DIGEST} -c python3 "$@"; exit $? allreduce'
     )
 
