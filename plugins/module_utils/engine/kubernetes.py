@@ -73,7 +73,7 @@ def manifests(
         )
     root = specs[0].model["root"]
     members = list(zip(cluster.nodes, cluster.claims, strict=True))
-    base = storage(cluster.namespace, members, root, cluster.capacity)
+    base = storage(profile, cluster.namespace, members, root, cluster.capacity)
     jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members]
     if cluster.source and profile.kubernetes.get("pad_config"):
         base.append(config_program(profile, cluster.namespace, pad_program))
