@@ -43,7 +43,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-test: lint unit sanity report-test lab-test faults verify-test staging restage engram host-test guard-test engine-life fabric-test shapes molecule ## Every check, in under 40 minutes on two cores
+test: lint unit sanity report-test lab-test faults verify-test staging restage engram host-test guard-test engine-life fabric-test shapes molecule ## The quick set of checks, in under 40 minutes on two cores; test-full has them all
 
 lint: setup ## ruff, mypy, yamllint, ansible-lint, documentation
 	ruff check .
@@ -180,7 +180,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test cluster-test real-server-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test cluster-test real-server-test test-real-engine test-vm ## Every check, and `make demo` from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout
