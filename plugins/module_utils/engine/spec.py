@@ -99,7 +99,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One rank. options: the profile's with this rank's values, also in argv.
+    """One rank. options: the profile's with this rank's values, also in argv. kernels_from: whether FlashInfer's compiled kernels are in
+    cache_directory or come with the image.
 
     hash: of everything that is rendered from it and of the checkpoint's configuration; render.with_hash fills it in.
     """
@@ -125,6 +126,7 @@ class EngineSpec:
     readiness: Readiness
     expected: Expected
     served_model_name: str
+    kernels_from: str = "cache"
     container: Container | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
@@ -190,6 +192,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         readiness=_readiness(profile, node),
         expected=_expected(profile, node),
         served_model_name=profile.served_model_name,
+        kernels_from=profile.kernels_from if inside else "cache",
         container=_container(profile, model) if inside else None,
         pins=profile.pins,
     )
