@@ -105,7 +105,8 @@ def prune(seen: Seen, keep: int, unfinished: bool, unused_rows: bool = False) ->
         gone += [files] if remove else []
     for path, left in seen.rows.items():
         goes = unused_rows and not left.stays
-        items.append(Item("Engram rows", path, freed([left.files], seen.disk), goes, left.stays or _rows_reason(goes)))
+        size = sum(stat.allocated for stat in left.files.values())  # they may lie on another disk
+        items.append(Item("Engram rows", path, size, goes, left.stays or _rows_reason(goes)))
         gone += [left.files] if goes else []
     items += _others(seen)
     return Pruning(tuple(items), freed(gone, seen.disk))

@@ -223,7 +223,10 @@ def _model_fields(profile: Profile, node: Node, model: ModelPlace, root: str, ca
         "model": revision,
         "model_root": root,
         "cache": cache,
-        "engram": engram_place.seen_at(engram_place.directory_of(profile, model.root), model.root, root) or revision,
+        "engram": engram_place.seen_at(
+            engram_place.directory_of(profile, model.root), model.root, root, profile.renderer != "venv"
+        )
+        or revision,
         "engram_rows": _engram_rows(profile, node, model) if _asks(profile, "{engram_rows}") else "",
     }
 
