@@ -27,7 +27,7 @@ def of_role(role: str, names: tuple[str, ...], cases: dict[str, dict[str, Any]],
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": cases}}))
     ask = f"msg={{{{ [{', '.join(names)}] }}}}"
     done = subprocess.run(
-        [Path(sys.executable).with_name("ansible"), "-o", "-i", folder / "hosts.yml", "all", "-m", "debug", "-a", ask],
+        [Path(sys.executable).with_name("ansible"), "-i", folder / "hosts.yml", "all", "-m", "debug", "-a", ask],
         cwd=folder,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
         capture_output=True,
@@ -35,7 +35,7 @@ def of_role(role: str, names: tuple[str, ...], cases: dict[str, dict[str, Any]],
         timeout=120,
         check=False,
     )
-    said = dict(re.findall(r"^(\S+) \| SUCCESS => (.*)$", done.stdout, flags=re.MULTILINE))
+    said = dict(re.findall(r"^(\S+) \| SUCCESS => (\{.*?^\})$", done.stdout, flags=re.MULTILINE | re.DOTALL))
     assert set(said) == set(cases), done.stdout + done.stderr
     return {case: json.loads(text)["msg"] for case, text in said.items()}
 
