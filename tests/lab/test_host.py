@@ -236,14 +236,16 @@ def test_a_reboot_keeps_it(applied: dict[str, str]) -> None:
 
 
 def test_room_is_made_or_refused_with_its_arithmetic(applied: dict[str, str]) -> None:
-    need = {"memory_engine_weights_gib": 4000, "memory_engine_graphs_gib": 2, "memory_engine_wait_s": 1}
+    """By the profile alone: no variable of the role says what the engine takes."""
+    engine = {"weights_gib": 1000, "graphs_gib": 2, "options": {"gpu-memory-utilization": None}}
+    need = {"engine_overrides": engine, "memory_engine_wait_s": 1}
     code, said = play("-e", json.dumps(need), playbook="../tests/lab/playbooks/page_cache.yml")
     text = " ".join(said.split())
     assert code != 0
     for node in NODES:
         assert f"{node}: no room for the engine, which was not started: MemAvailable is" in text, said
         assert on(node, "head -n 1 /proc/sys/vm/drop_caches") == "3"
-    assert "4000 weights + 0 activations + 2 graphs = 4002.0 GiB" in text
+    assert "1000 weights + 0 activations + 2 graphs = 1002.0 GiB" in text
     assert "Held by:" in text
 
 
