@@ -209,7 +209,8 @@ def _rdma(node: str, port: Port, function: Function, expected: Expected, seen: S
 
 def _gid(node: str, port: Port, function: Function) -> Check:
     device = function.rdma_device
-    none = f"no RoCE v2 GID for {port.address} at {device}" if device else f"no RDMA device at {port.netdev}"
+    lacking = f"no RoCE v2 GID for {port.address} at {device} on {port.netdev}"
+    none = lacking if device else f"no RDMA device at {port.netdev}"
     return Check(
         id="fabric.gid",
         node=node,

@@ -228,7 +228,11 @@ def test_a_leg_is_up_when_it_was_pinged_and_all_checks_hold():
         ({"pcie_speed": "", "pcie_width": None}, "unknown x? at 0000:01:00.0", "32.0 GT/s x4"),
         ({"speed": 100000}, f"100000 Mb/s on {LABEL}", "200000 Mb/s"),
         ({"carrier_changes": 99}, f"99 carrier changes on {LABEL}", "up to 20"),
-        ({"gid_index": None}, "no RoCE v2 GID for 10.100.0.1 at rocep1s0f0", "a RoCE v2 GID equal to 10.100.0.1"),
+        (
+            {"gid_index": None},
+            "no RoCE v2 GID for 10.100.0.1 at rocep1s0f0 on enp1s0f0np0",
+            "a RoCE v2 GID equal to 10.100.0.1",
+        ),
         ({"rdma_device": "", "gid_index": None}, "no RDMA device at enp1s0f0np0", "a RoCE v2 GID"),
     ],
 )
