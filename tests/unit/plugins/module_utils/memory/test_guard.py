@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The guard's state machine: single decisions, published traces (a recorded one: test_guard_recorded.py), and a node in simulation that reacts to what the guard does."""
+"""The guard's state machine: single decisions, published traces, and a node in simulation that reacts to what the guard does."""
 
 from __future__ import annotations
 
