@@ -16,7 +16,7 @@ ABANDONED = 120.0  # seconds after which nobody will ask for the result any more
 STRANGERS = 8  # addresses of other senders that are kept for a port; more say nothing more
 
 # None as long as nobody asks for the result, then how many seconds ago all nodes had started.
-Wanted = Callable[[], float | None]
+Wanted = Callable[[], "float | None"]
 
 
 @dataclass(frozen=True)
