@@ -16,7 +16,7 @@ export PATH := $(BIN):$(PATH)
 TEST_LAB := LAB_INSTANCE=test lab/ctl
 
 .PHONY: golden help setup lab-deps lab-base lab-up lab-down demo test lane-1 lane-2 lint sanity unit lab-test faults staging staging-full restage restage-full host-test guard-test fabric-test engine-test engine-life watch-test lab-layer docker-test podman-test molecule shapes bench-stage engram \
-  vllm-cpu test-real-engine verify-test verify-full real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
+  vllm-cpu test-real-engine verify-test verify-full cluster-test real-server-test acceptance-test report-deps report-test report-pictures vm-deps test-vm test-full clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -48,7 +48,7 @@ CODE_LANE := lint unit sanity report-test
 FABRIC_LANE := fabric-test shapes
 LAB_LANE := lab-test faults verify-test staging restage engram host-test guard-test engine-life molecule
 
-test: report-deps lab-base ## The quick checks, in under 40 minutes on two cores; test-full has all
+test: report-deps lab-base ## The quick set of checks, in under 40 minutes on two cores; test-full has them all
 	$(MAKE) -j2 --output-sync=line lane-1 lane-2
 
 lane-1: # Run by test
@@ -129,7 +129,7 @@ host-test: lab-base ## Host readiness: planted faults, settings, drift, a reboot
 guard-test: lab-base ## The memory guard as a service: a prefill, runaways that stop the group, the way back, nothing left of it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_guard.py
 
-engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, a flipped bit, the NVFP4 layout (3 min)
+engram: lab-base ## Engram rows on the lab: slices that serve, other numbers of ranks, published and not, from a neighbour, a flipped bit, the NVFP4 layout (4 min)
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_engram.py; \
 	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q tests/lab/test_config.py
 
@@ -172,6 +172,10 @@ real-server-test: setup ## Acceptance and benchmark against llama.cpp's server w
 	.cache/real-server/bin/python -m pip install -q --disable-pip-version-check -r tests/realserver/requirements.txt
 	pytest -q tests/realserver
 
+cluster-test: setup ## The engine in Kubernetes: what kubernetes.core is told, against a double of the API (3 to 4 min; the first time 60 MB)
+	@tools/kubernetes-core $(CURDIR)/.cache/kubernetes
+	pytest -q tests/cluster
+
 acceptance-test: lab-base ## A serving group is asked what is known, and measured; its nodes sum over gloo (2 min)
 	mkdir -p .cache
 	tests/lab/torch_packages "$$(lab/ctl base)/rootfs" $(CURDIR)/.cache/lab-torch $$(python -c 'from lab import base; print(*base.mirror())')
@@ -192,7 +196,7 @@ vm-deps: lab-base # QEMU, for test-vm alone
 test-vm: vm-deps ## Two virtual machines with a kernel of their own: swap, memory that runs out, matching by MAC, soft RoCE, a restart (x86-64 only)
 	trap 'LAB_INSTANCE=vm lab/ctl vm down' EXIT; LAB_INSTANCE=vm lab/ctl vm up; LAB_INSTANCE=vm lab/ctl exec -- pytest -q tests/lab/test_vm_host.py tests/lab/test_vm.py
 
-test-full: test verify-full staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test real-server-test test-real-engine test-vm ## Also the two commands of README from a fresh clone in another folder
+test-full: test verify-full staging-full restage-full engram-full engine-test watch-test docker-test podman-test acceptance-test cluster-test real-server-test test-real-engine test-vm ## Every check, and `make demo` from a fresh clone in another folder
 	tools/fresh-clone
 
 clean: ## Stop the lab and remove everything that the targets made in this checkout

@@ -70,6 +70,8 @@ def budget_node(host: str, variables: Mapping[str, Any]) -> restage.Node | None:
         unrecorded=found["stages"] or bool(rows.get("stages")),
         rows=bring["fetch"]["bytes"],
         row_files=bring["fetch"]["files"],
+        row_paths=tuple(bring.get("paths", ())),
+        manifests=found.get("manifests", "manifests"),
         shares=rows["path"] if rows.get("placement") == "directory" and rows["held"] else "",
         summary=found["summary"],
         budget={name: value for name, value in found["budget"].items() if name != "node"},

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import yaml
@@ -109,6 +110,11 @@ def manifests(hostvars, options):
     return kubernetes.manifests(profile, specs, cluster, Path(tp_config.__file__).read_text(encoding="utf-8"))
 
 
+def plain(documents):
+    """Without Ansible's own texts, which carry where they come from and which YAML cannot write."""
+    return json.loads(json.dumps(documents))
+
+
 def text(documents):
     """One file."""
     return HEADER + yaml.dump_all(documents, Dumper=Dumper, sort_keys=False, explicit_start=True, width=160)
@@ -123,7 +129,7 @@ class ActionModule(ActionBase):
         _validation, options = self.validate_argument_spec(argument_spec=SPEC)
         directory = Path(self._loader.path_dwim(options["directory"]))
         try:
-            found = manifests(task_vars["hostvars"], options)
+            found = plain(manifests(task_vars["hostvars"], options))
             files = {str(directory / name): text(documents) for name, documents in found.items()}
             changes = [
                 Change(path, read_text(path) or "", wanted, "the group's resources")
@@ -136,5 +142,10 @@ class ActionModule(ActionBase):
         except (HostError, ProfileError, SpecError, kubernetes.ManifestError) as error:
             raise AnsibleActionFail(f"engine manifests: {error}") from None  # Ansible would print the cause again
         plan = Plan(tuple(changes))
-        result.update(changed=plan.changed, diff=plan.diff(), paths=sorted(files))
+        result.update(
+            changed=plan.changed,
+            diff=plan.diff(),
+            paths=sorted(files),
+            resources=[found[name] for name in sorted(found)],
+        )
         return result

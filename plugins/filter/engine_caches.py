@@ -51,7 +51,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.before_start impo
 
 def engine_caches(checks, hostvars, hosts):
     """checks, and one on the compiled kernels of each of hosts."""
-    kernels = {host: (hostvars[host].get("engine_preflight_result") or {}).get("kernels") or [] for host in hosts}
+    kernels = {host: (hostvars[host].get("engine_preflight_result") or {}).get("kernels", []) for host in hosts}
     return parity(checks, kernels)
 
 

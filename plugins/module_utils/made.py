@@ -21,6 +21,11 @@ from .plan import Change
 RECORD = "directories-before.json"  # beside the records of the subjects
 STATE = "/var/lib/gb10-ring"
 NAME = "gb10-ring"
+_SYSTEM = (
+    *("bin", "boot", "dev", "etc", "home", "lib", "lib32", "lib64", "libx32"),
+    *("lost+found", "media", "mnt", "opt", "proc", "root", "run", "sbin", "snap"),
+    *("srv", "sys", "tmp", "usr", "var"),
+)
 OWN = ("/etc/gb10-ring", "/usr/local/lib/gb10-ring", "/run/gb10-ring/cabling", "/run/gb10-ring")
 
 
@@ -91,12 +96,20 @@ def _holds_ours(directory: str) -> bool:
     return any(NAME in path.name for path in Path(directory).rglob("*"))
 
 
-def removals(paths: Iterable[str]) -> list[Change]:
-    """A change for each path that exists. Raises HostError for one that is nobody's to remove."""
-    wrong = [path for path in paths if not path.startswith("/") or ".." in path or len(Path(path).parts) < 3]
+def removals(paths: Iterable[str], variable: str = "paths") -> list[Change]:
+    """A change for each path that exists. Raises HostError for one that is nobody's to remove. variable: where the paths are from."""
+    wrong = [path for path in paths if not path.startswith("/") or ".." in path or _of_the_system(Path(path))]
     if wrong:
-        raise HostError(f"paths has {', '.join(wrong)}, expected absolute paths of two or more components, without ..")
+        raise HostError(
+            f"{variable} is {', '.join(wrong)}, expected absolute paths without .., and no directory of the system such as /etc or /var: "
+            "all that is in it would go"
+        )
     return [Change(path, _kind(Path(path)), "", "made by gb10.ring") for path in paths if _kind(Path(path))]
+
+
+def _of_the_system(path: Path) -> bool:
+    """Whether it is the root or a directory in it that every machine has (Filesystem Hierarchy Standard 3.0)."""
+    return len(path.parts) < 2 or (len(path.parts) == 2 and path.parts[1] in _SYSTEM)
 
 
 def _kind(path: Path) -> str:

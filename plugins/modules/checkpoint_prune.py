@@ -14,9 +14,11 @@ author:
 description:
   - Deletes the oldest revisions until O(keep) are left, each out of sight by one rename first.
   - The active revision, the one before it, the one that the engine's unit names, and both ends of a switch are never touched.
+  - Lists directories of Engram rows that were brought for O(gb10.ring.engram_rows#module:placement=directory), and deletes them on request.
   - Lists unfinished stagings, directories under C(revisions) that nobody verified, and what others left in O(foreign_paths), with sizes.
 extends_documentation_fragment:
   - gb10.ring.checkpoint_place
+  - gb10.ring.engram_wanted
 options:
   node:
     description: Inventory name of this node, which the rows carry.
@@ -35,6 +37,15 @@ options:
     type: list
     elements: path
     default: []
+  unused_rows:
+    description:
+      - Whether directories with Engram rows that no engine reads are deleted too. They are always listed.
+      - >-
+        That is C(engram) below the checkpoint's directory and O(engram.directory), unless O(engram.placement=directory) has the engine read it,
+        the engine's unit was rendered with it, or a process has a file of it open. Without O(engram) nothing is deleted.
+      - Of O(engram.directory) only what C(engram-local.json) names goes, and unfinished files of the checkpoint.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Lists what would be deleted, and what would stay and why.
@@ -84,7 +95,8 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import fronte
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import ManifestError
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.options import PRUNE_OPTIONS, range_problems
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.prune import rows
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.prune import rows as table
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_standing import Rows
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 
 
@@ -97,13 +109,15 @@ def main() -> None:
         problems = range_problems(options)
         if problems:
             raise ManifestError("; ".join(problems))
-        planned = pruning.plan(layout, options["keep"], options["unfinished"], options["foreign_paths"])
+        rows = Rows.from_options(options["engram"])
+        wish = pruning.Wish(options["keep"], options["unfinished"], options["unused_rows"], rows)
+        planned = pruning.plan(layout, wish, options["foreign_paths"])
         if planned.removed and not module.check_mode:
-            pruning.apply(layout, options["keep"], options["unfinished"])
+            pruning.apply(layout, wish)
     except (HostError, ManifestError) as error:
         module.fail_json(msg=f"{options['node']}: {error}")
     plan, items = planned.plan(str(layout.base)), [item.to_dict() for item in planned.items]
-    told = {"items": items, "rows": rows(options["node"], items), "frees": planned.frees}
+    told = {"items": items, "rows": table(options["node"], items), "frees": planned.frees}
     module.exit_json(changed=plan.changed, diff=plan.diff(), **told)
 
 

@@ -223,6 +223,11 @@ in_place:
   returned: with O(phase=budget)
   type: dict
   sample: {}
+manifests:
+  description: Directory on the node with the manifests of its revisions. That of a revision which is replaced in place stays there.
+  returned: with O(phase=budget)
+  type: str
+  sample: /var/lib/gb10-ring/checkpoints/small/manifests
 frees:
   description: Bytes that pruning gives back once the revision is active.
   returned: with O(phase=budget)

@@ -60,7 +60,7 @@ options:
     type: str
     default: ""
   files:
-    description: Files below O(source), relative paths.
+    description: Files below O(source), relative paths. When empty, the Model names none.
     type: list
     elements: str
     default: []
@@ -104,4 +104,9 @@ paths:
   type: list
   elements: str
   sample: [/home/me/manifests/10-storage.yaml, /home/me/manifests/20-model.yaml]
+resources:
+  description: What each of the files holds, in the same order.
+  returned: success
+  type: list
+  elements: list
 """

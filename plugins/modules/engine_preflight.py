@@ -89,7 +89,7 @@ checks:
   type: list
   elements: dict
 kernels:
-  description: Compiled kernels in the engine's cache that all ranks have to have alike.
+  description: Compiled kernels in the engine's cache that all ranks have to have alike. Null where the image carries them.
   returned: success
   type: list
   elements: str
@@ -121,7 +121,7 @@ def main() -> None:
         start = before_look.look(options, options["unit"], module.check_mode)
     except HostError as error:
         module.fail_json(msg=f"{options['node']}: {error}")
-    libraries = [path for path in start.kernels if path.endswith(".so")]
+    libraries = None if start.kernels is None else [path for path in start.kernels if path.endswith(".so")]
     module.exit_json(changed=False, checks=[check.to_dict() for check in checks(start)], kernels=libraries)
 
 

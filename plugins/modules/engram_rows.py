@@ -135,10 +135,15 @@ sliced:
 summary:
   description:
     - What was found to be done. C(fetch) has C(files) and C(bytes) to bring, C(keep_bytes) are there already.
-    - C(punch_bytes) are given back, C(link) files are links to those of another revision.
+    - C(punch_bytes) are given back, C(link) files are links to those of another revision. C(paths) are the files that change.
   returned: success
   type: dict
-  sample: {fetch: {files: 2, bytes: 67585366216}, keep_bytes: 0, punch_bytes: 0, link: 0}
+  sample:
+    fetch: {files: 2, bytes: 67585366216}
+    keep_bytes: 0
+    punch_bytes: 0
+    link: 0
+    paths: [model-00047-of-00048.safetensors, model-00048-of-00048.safetensors]
 moved:
   description:
     - Bytes that came from the object store, from other nodes and from this node, bytes of earlier runs, and how long it took.

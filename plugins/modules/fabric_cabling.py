@@ -23,8 +23,8 @@ description:
     It uses the netdevs of O(ports), and those of the driver C(mlx5_core) in ports and rails that O(ports) leaves out, since a cable may
     be in a port that nobody planned.
   - >-
-    It listens for O(duration), and until 2 seconds after its result is asked for, since all nodes have started by then. It goes on for up
-    to O(carrier_timeout) while a port has no carrier, and for O(duration) from the moment when a port got it.
+    It listens for O(duration), and until 2 seconds after all nodes have started: O(started_s) before its result is asked for. It goes on
+    for up to O(carrier_timeout) while a port has no carrier, and for O(duration) from the moment when a port got it.
   - When nobody asks for the result, the probe ends by itself after two minutes.
 options:
   node:
@@ -66,6 +66,10 @@ options:
     description: How long to wait for carrier on ports that have none, in seconds.
     type: int
     default: 6
+  started_s:
+    description: With V(collect), how many seconds ago the probe had been started on all nodes, as far as the caller knows.
+    type: float
+    default: 0
   sysfs_root:
     description: Where the kernel's sysfs is mounted. Netdevs, their drivers and RDMA devices are looked up below it.
     type: path
@@ -220,10 +224,10 @@ def perform(options, check_mode):
         raise HostError(f"run is '{options['run']}', expected up to 64 letters and digits")
     if options["phase"] == "collect":
         longest = 2 * options["duration"] + options["carrier_timeout"] + GRACE
-        return cabling_job.collect(options["run"], longest)
+        return cabling_job.collect(options["run"], longest, since=max(0.0, options["started_s"]))
     work = prepare(options, options["bring_up"] and not check_mode)
     if options["phase"] == "whole":
-        return work(lambda: True)
+        return work(lambda: 0.0)
     cabling_job.start(options["run"], work)
     return {}
 
@@ -238,6 +242,7 @@ def main() -> None:
             "bring_up": {"type": "bool", "default": True},
             "duration": {"type": "int", "default": 4},
             "carrier_timeout": {"type": "int", "default": 6},
+            "started_s": {"type": "float", "default": 0},
             "sysfs_root": {"type": "path", "default": "/sys"},
         },
         supports_check_mode=True,

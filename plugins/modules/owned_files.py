@@ -21,10 +21,14 @@ extends_documentation_fragment:
   - gb10.ring.attributes.changing
 options:
   paths:
-    description: Absolute paths, of two or more components. One that does not exist is no error.
+    description: Absolute paths, but no directory of the system such as C(/etc) or C(/var). One that does not exist is no error.
     type: list
     elements: path
     required: true
+  variable:
+    description: Name of the variable that the paths are from, for the message that refuses one.
+    type: str
+    default: paths
   state_root:
     description: Directory of the collection's records.
     type: path
@@ -64,6 +68,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.plan import Plan
 
 SPEC = {
     "paths": {"type": "list", "elements": "path", "required": True},
+    "variable": {"type": "str", "default": "paths"},
     "state_root": {"type": "path", "default": made.STATE},
 }
 
@@ -71,7 +76,7 @@ SPEC = {
 def main() -> None:
     module = AnsibleModule(argument_spec=SPEC, supports_check_mode=True)
     try:
-        plan = Plan(tuple(made.removals(module.params["paths"])))
+        plan = Plan(tuple(made.removals(module.params["paths"], module.params["variable"])))
         if not module.check_mode:
             state = Path(module.params["state_root"])
             for change in plan.changes:

@@ -48,6 +48,18 @@ options:
     description: IPv4 address, without prefix, that should be on O(management_interface) and nowhere else. Empty leaves the check out.
     type: str
     default: ""
+  peers:
+    description: IPv4 addresses of all nodes on the management plane, whose UDP to O(udp_ports) the firewall has to let in.
+    type: list
+    elements: str
+    default: []
+  udp_ports:
+    description:
+      - UDP ports at which the nodes talk on O(management_interface), those of the engine's supervisors and of the memory guards.
+      - Empty, and an empty O(peers) or O(management_interface), leave the check out.
+    type: list
+    elements: int
+    default: []
   data_path:
     description: Directory for checkpoints and state. It need not exist; the file system of its nearest parent is looked at.
     type: path
@@ -121,8 +133,8 @@ checks:
       C(preflight.tools), C(preflight.netplan), C(preflight.port) for each physical port, C(preflight.management), C(preflight.overlap),
       C(preflight.data_path) and C(preflight.clock), each with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
     - Checks C(platform.kho), C(platform.driver), C(platform.page_size), C(platform.swap), C(platform.stale_engine),
-      C(platform.lost_memory), C(platform.time_sync), C(rdma.firewall) and C(rdma.forward) where C(nft) is installed, C(rdma.nccl_conf),
-      C(rdma.vendor_driver).
+      C(platform.lost_memory), C(platform.time_sync), C(rdma.firewall), C(rdma.forward) and C(platform.channels) where C(nft) is installed,
+      C(rdma.nccl_conf), C(rdma.vendor_driver).
     - For a node that does not answer, C(preflight.reachable) alone; for one that cannot run the module, C(preflight.python) or
       C(preflight.module) alone.
   returned: always
@@ -181,6 +193,8 @@ SPEC = {
     "legs": {"type": "list", "elements": "dict", "default": []},
     "management_interface": {"type": "str", "default": ""},
     "management_address": {"type": "str", "default": ""},
+    "peers": {"type": "list", "elements": "str", "default": []},
+    "udp_ports": {"type": "list", "elements": "int", "default": []},
     "data_path": {"type": "path", "default": "/var/lib/gb10-ring"},
     "min_python": {"type": "str", "default": "3.10"},
     "tools": {
@@ -231,7 +245,15 @@ def expected_platform(options):
         time_sync=options["time_sync"],
         swap_off=options["swap"] == "disabled",
         legs=tuple(firewall.Leg(port["netdev"], port["subnet"]) for port in options["ports"] if "subnet" in port),
+        channels=channels(options),
     )
+
+
+def channels(options):
+    """What the other nodes send to this one on the management plane."""
+    others = [peer for peer in options["peers"] if peer != options["management_address"]]
+    netdev = options["management_interface"]
+    return tuple(firewall.Leg(netdev, f"{peer}/32", port) for port in options["udp_ports"] for peer in others if netdev)
 
 
 def main():

@@ -77,7 +77,7 @@ def wires(browser: Browser, name: str) -> list[tuple[str, str]]:
         f"[...document.querySelector('[data-drawing={name}]').querySelectorAll('.wire')]"
         ".map(one => [one.classList[1], getComputedStyle(one).stroke])"
     )
-    return [(state, colour) for state, colour in found]
+    return [(one[0], one[1]) for one in found]
 
 
 def bars(browser: Browser, empty: int = 0) -> list[str]:

@@ -68,6 +68,18 @@ class Tables:
                 others.setdefault(path, []).extend(gaps)
         return {path.name: _between(path.stat().st_size, sorted(gaps)) for path, gaps in others.items()}
 
+    def row_spans(self, layers):
+        """The same of a directory that has nothing but headers and rows."""
+        found = {}
+        for layer in self.layers:
+            for part in WIDTHS:
+                path, start, width, _rows = self.table(layer, part)
+                first, end = layers[str(layer)]
+                with path.open("rb") as handle:
+                    header = 8 + int.from_bytes(handle.read(8), "little")
+                found.setdefault(path.name, {(0, header)}).add((start + first * width, start + end * width))
+        return {name: sorted(spans) for name, spans in found.items()}
+
     def others_are_holes(self, layer, part):
         """Whether every byte of every other row reads as zero, and takes no block that lies wholly outside of what is there."""
         first, end = self.owned(layer)

@@ -30,6 +30,10 @@ ROOT = f"{BASE}/DeepSeek-V4.1-Flash-EXL3-lab"
 SERVER, PORT = "198.18.0.254", 8446
 SOURCE = CHECKOUT / ".lab" / "checkpoint-1"
 STAGE = ("--tags", "checkpoint")
+CHUNK = 16 << 20
+#: Shards with tables, and what rows follow from beside them.
+SHARDS = ("model-00047-of-00048.safetensors", "model-00048-of-00048.safetensors")
+SMALL = ("config.json", "model.safetensors.index.json")
 #: Rows by SGLang's rule are refused for the lab's engine, which is a vLLM.
 NO_ENGINE = {"checkpoint_engine": {}}
 SHARD = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "shard"}
@@ -87,14 +91,45 @@ def counts(source=SOURCE):
     return {layer: tables.table(layer, "weight")[3] for layer in tables.layers}
 
 
-def asked_of_shards(between):
-    """Bytes of the shards with tables that each node asked for."""
+def sent_of_shards(between):
+    """Bytes of the shards with tables that the store sent to each node."""
     sums = Counter()
-    for one in between.seen:
-        if one.range and one.file.startswith(("model-00047", "model-00048")) and one.node != SERVER:
-            first, last = one.range.removeprefix("bytes=").split("-")
-            sums[one.node] += int(last) - int(first) + 1
-    return sums
+    for (node, file), sent in between.sent.items():
+        if file in SHARDS and node != SERVER:
+            sums[node] += sent
+    return +sums
+
+
+def length(spans):
+    return sum(end - first for first, end in spans)
+
+
+def without(spans, others):
+    """What of these runs of bytes is in none of the others; both in order."""
+    found = []
+    for first, end in spans:
+        at = first
+        for low, high in others:
+            if low < end and at < high:
+                found += [(at, low)] if at < low else []
+                at = high
+        found += [(at, end)] if at < end else []
+    return found
+
+
+def sent_in_bounds(between, node, source, missing):
+    """The store sent a node the runs of bytes that it lacked, and of each what is left of the published chunk at its ends; no more.
+
+    missing: runs by shard. Returns what was sent of all of them.
+    """
+    total = 0
+    for name, spans in missing.items():
+        size, sent = (source / name).stat().st_size, between.sent[ADDRESS[node], name]
+        touched = {chunk for first, end in spans for chunk in range(first // CHUNK, -(-end // CHUNK))}
+        assert length(spans) <= sent <= length(spans) + 2 * CHUNK * len(spans), (node, name)
+        assert sent <= sum(min(size, (chunk + 1) * CHUNK) - chunk * CHUNK for chunk in touched), (node, name)
+        total += sent
+    return total
 
 
 def coverage(between, node):
@@ -145,25 +180,83 @@ def test_a_site_serves_from_slices_in_the_revision():
     tables = Tables(SOURCE, whole=True)
     for node, record in records.items():
         # Nobody published checksums of chunks: rows, the shards' other tensors and headers, each byte twice.
-        twice = {name: seen_times(spans, 2) for name, spans in tables.owned_spans(record["layers"]).items()}
-        assert coverage(between, node) == twice, node
+        owned = tables.owned_spans(record["layers"])
+        assert coverage(between, node) == {name: seen_times(spans, 2) for name, spans in owned.items()}, node
+        assert {name: between.sent[ADDRESS[node], name] for name in owned} == {
+            name: 2 * length(spans) for name, spans in owned.items()
+        }
         log = on(node, "journalctl -u gb10-ring-engine --no-pager -o cat | grep 'Engram' || true")
         assert log.count("read from node-local") == 2 and "WARNING" not in log, log
 
 
-@pytest.mark.parametrize("ranks", [4, 3])
-def test_another_number_of_ranks_fetches_the_difference(ranks):
+def test_another_number_of_ranks_reads_the_difference_twice_where_nobody_published():
     before = {node: look(node, f"{ROOT}/current/")["record"] for node in NODES}
     with proxy() as between:
-        code, output = stage(*STAGE, **SHARD, checkpoint_engram_tensor_parallel=ranks)
+        code, output = stage(*STAGE, **SHARD, checkpoint_engram_tensor_parallel=4)
     assert code == 0, output[-4000:]
     records = sound(f"{ROOT}/current/")
-    asked = asked_of_shards(between)
+    sent = sent_of_shards(between)
     # Fetched, and read a second time; what stays is neither.
-    assert {node: asked[ADDRESS[node]] for node in NODES} == {
+    assert {node: sent[ADDRESS[node]] for node in NODES} == {
         node: 2 * 264 * fresh_rows(before[node], records[node]) for node in NODES
     }
-    assert {record["tp_size"] for record in records.values()} == {ranks}
+    assert {record["tp_size"] for record in records.values()} == {4}
+
+
+# --- the official layout, published with checksums of chunks ------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def official():
+    """The files that rows follow from, in the layout of the official and the EXL3 checkpoint, published; the variables that name them."""
+    where = {"checkpoint_prefix": "lab/official", "checkpoint_name": "official", "checkpoint_files": [*SMALL, *SHARDS]}
+    given = {**where, "checkpoint_publish_source": str(SOURCE), "checkpoint_s3_profile": "admin"}
+    code, output = play("-e", json.dumps(given), playbook="publish.yml")
+    assert code == 0, output[-3000:]
+    return {**where, **SHARD}
+
+
+def test_published_rows_are_sent_once_and_of_other_ranks_the_difference(official):
+    directory, tables, held = f"{BASE}/official/current/", Tables(SOURCE, whole=True), {}
+    for ranks in (3, 4, 3):
+        with proxy() as between:
+            code, output = stage(*STAGE, **official, checkpoint_engram_tensor_parallel=ranks)
+        assert code == 0, output[-4000:]
+        records = sound(directory)
+        assert {record["tp_size"] for record in records.values()} == {ranks}
+        for node, record in records.items():
+            owned, had = tables.owned_spans(record["layers"]), held.get(node, {})
+            missing = {name: without(spans, had.get(name, [])) for name, spans in owned.items()}
+            sent = sent_in_bounds(between, node, SOURCE, missing)
+            wanted = sum(length(spans) for spans in missing.values())
+            print(f"{node}, {ranks} ranks: {wanted} bytes lacking, {sent} sent")
+            held[node] = owned
+
+
+def test_rows_in_a_directory_come_from_the_store_where_no_shard_is_whole(official):
+    given = {"ranks": 3, "checkpoint_prefix": official["checkpoint_prefix"]}
+    with proxy() as between:
+        endpoint = {"checkpoint_endpoint_url": f"http://{SERVER}:{PORT}"}
+        code, output = play("-e", json.dumps({**given, **endpoint}), playbook="../tests/lab/playbooks/engram_rows.yml")
+    assert code == 0, output[-4000:]
+    record = sound(f"{BASE}/rows/engram", nodes=["spark1"])["spark1"]
+    assert (record["placement"], record["rank"], record["tp_size"]) == ("directory", 1, 3)
+    # Of the shards' other tensors a directory has none.
+    sent_in_bounds(between, "spark1", SOURCE, Tables(SOURCE, whole=True).row_spans(record["layers"]))
+
+
+def test_rows_come_from_a_neighbour_that_has_the_shards_whole(official):
+    """The first node fetches whole shards; the others, without a slice, take their rows from its server over the fabric."""
+    for node in ("spark2", "spark3"):
+        on(node, f"rm -f {BASE}/official/revisions/*/model-0004[78]* {BASE}/official/revisions/*/engram-local.json")
+    first = "{{ (inventory_hostname == 'spark1') | ternary('full', 'shard') }}"
+    with proxy() as between:
+        given = {**official, "checkpoint_engram_placement": first, "checkpoint_fanout": True}
+        code, output = stage(*STAGE, **given)
+    assert code == 0, output[-4000:]
+    assert sent_of_shards(between) == {ADDRESS["spark1"]: sum((SOURCE / name).stat().st_size for name in SHARDS)}
+    records = sound(f"{BASE}/official/current/", nodes=["spark2", "spark3"])
+    assert [(record["rank"], record["tp_size"]) for record in records.values()] == [(1, 3), (2, 3)]
 
 
 # --- the other layout, published with checksums of chunks --------------------------------------------------------------
@@ -196,7 +289,7 @@ def test_a_flipped_bit_in_a_row_never_gets_a_record(nvfp4):
     with proxy() as between:
         code, output = stage(*STAGE, **{**given, "checkpoint_engram_placement": "shard"})
     assert code == 0, output[-3000:]
-    assert set(asked_of_shards(between)) == {ADDRESS["spark2"]}
+    assert set(sent_of_shards(between)) == {ADDRESS["spark2"]}
 
 
 def test_rows_in_a_directory_come_from_whole_shards_of_the_node(nvfp4):

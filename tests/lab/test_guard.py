@@ -89,6 +89,7 @@ def test_it_is_armed_before_the_engine_and_sees_it_serve(site: str) -> None:
 def test_it_takes_little_memory_itself(site: str) -> None:
     used = on("spark1", f"cat /proc/$(systemctl show -p MainPID --value {GUARD})/smaps_rollup")
     kib = {line.split(":")[0]: int(line.split()[1]) for line in used.splitlines()[1:]}
+    print(f"the guard: {kib['Rss']} KiB resident, {kib['Private_Dirty']} of them its own")
     assert kib["Rss"] < 18 * 1024
     assert kib["Private_Dirty"] < 10 * 1024
 

@@ -91,6 +91,8 @@ def test_too_little_disk_is_refused_and_done_in_place_with_consent():
         assert f"revision {old} (54 files) is being replaced in place by {new}" in verify().output
         run = restage(**options)
     assert run.code == 0, run.output[-3000:]
+    assert f"of revision {old} are replaced (" in run.output
+    assert f"the manifest is kept as {ROOT}/manifests/{old}.json" in run.output
     assert run.files <= set(ENGRAM_SHARDS) and run.total < 3 * sum(
         STATES.size("engram", name) for name in ENGRAM_SHARDS
     )

@@ -334,6 +334,15 @@ ROUNDS = {
                 found="NET/Socket : Using",
                 cure="memlock",
             ),
+            # As of a leg that was down while the engine role ran, and has been healed since.
+            Fault(
+                *("device left out", "spark3", "engine.devices"),
+                make="cp -a /etc/gb10-ring/engine.json /etc/gb10-ring/kept; "
+                'sed -i \'/"NCCL_IB_HCA"/s/,roceP2p1s0f1"/"/\' /etc/gb10-ring/engine.json',
+                undo="mv /etc/gb10-ring/kept /etc/gb10-ring/engine.json",
+                found="3 of 4 planned devices in NCCL_IB_HCA, without roceP2p1s0f1",
+                cure="engine_restart_allowed",
+            ),
             Fault(
                 *("role that cannot look", "spark2", "verify.looked"),
                 make="mv /etc/gb10-ring/engine.json /etc/gb10-ring/kept; echo '{' >/etc/gb10-ring/engine.json",

@@ -155,6 +155,7 @@ class View(Look[Request, Survey, Staging]):
             "standing": standing.state(layout, rows=self.request.rows),
             "damaged": dict(self.survey.damaged),
             "in_place": replaced.to_dict() if replaced else {},
+            "manifests": str(layout.manifests),
             "frees": pruning.after_switch(layout, self.request.manifest.revision, self.request.keep),
         }
 

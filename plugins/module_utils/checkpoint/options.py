@@ -123,6 +123,8 @@ PRUNE_OPTIONS: dict[str, dict[str, Any]] = {
     "keep": {"type": "int", "default": 2},
     "unfinished": {"type": "bool", "default": False},
     "foreign_paths": {"type": "list", "elements": "path", "default": []},
+    "unused_rows": {"type": "bool", "default": False},
+    **ENGRAM_WANTED,
 }
 
 #: Which rows, and where they lie.

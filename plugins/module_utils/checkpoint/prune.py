@@ -18,7 +18,15 @@ from .switch import Record
 
 #: What the directory of a revision that is being deleted is called, before its name.
 TRASH = ".pruned-"
-Kind = Literal["revision", "unfinished staging", "half-deleted revision", "unknown directory", "foreign"]
+Kind = Literal["revision", "unfinished staging", "half-deleted revision", "unknown directory", "Engram rows", "foreign"]
+
+
+@dataclass(frozen=True)
+class Left:
+    """Engram rows in a directory of their own. stays: why they may not go, empty when no engine reads them."""
+
+    files: Mapping[str, Stat]
+    stays: str = ""
 
 
 @dataclass(frozen=True)
@@ -26,7 +34,7 @@ class Seen:
     """What lies there. revisions: files of complete ones by name, oldest first. unknown: directories without a receipt.
 
     staging: files of unfinished ones by name. foreign: bytes by path of what others left elsewhere. busy: revisions that a
-    replacement in place is about. serves: the revision that the engine's unit names.
+    replacement in place is about. serves: the revision that the engine's unit names. rows: Engram rows by their directory.
     """
 
     disk: Disk
@@ -38,6 +46,7 @@ class Seen:
     foreign: Mapping[str, int] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     serves: str = ""
+    rows: Mapping[str, Left] = field(default_factory=dict)
 
     @property
     def protected(self) -> frozenset[str]:
@@ -79,8 +88,11 @@ class Pruning:
         )
 
 
-def prune(seen: Seen, keep: int, unfinished: bool) -> Pruning:
-    """keep: revisions that stay, the active one among them. unfinished: whether begun stagings go too."""
+def prune(seen: Seen, keep: int, unfinished: bool, unused_rows: bool = False) -> Pruning:
+    """keep: revisions that stay, the active one among them. unfinished: whether begun stagings go too.
+
+    unused_rows: whether Engram rows go that no engine reads.
+    """
     going = _surplus(seen, keep)
     items = [_revision(seen, name, name in going, keep) for name in seen.revisions]
     gone = [seen.revisions[name] for name in going]
@@ -91,6 +103,11 @@ def prune(seen: Seen, keep: int, unfinished: bool) -> Pruning:
         why = "a deletion that did not end" if trash else _staging_reason(name in seen.protected, unfinished)
         items.append(Item("half-deleted revision" if trash else "unfinished staging", name, size, remove, why))
         gone += [files] if remove else []
+    for path, left in seen.rows.items():
+        goes = unused_rows and not left.stays
+        size = sum(stat.allocated for stat in left.files.values())  # they may lie on another disk
+        items.append(Item("Engram rows", path, size, goes, left.stays or _rows_reason(goes)))
+        gone += [left.files] if goes else []
     items += _others(seen)
     return Pruning(tuple(items), freed(gone, seen.disk))
 
@@ -117,6 +134,10 @@ def _staging_reason(protected: bool, unfinished: bool) -> str:
     if protected:
         return "a replacement or switch needs it"
     return "asked for" if unfinished else "the next run goes on with it; checkpoint_prune_unfinished deletes it"
+
+
+def _rows_reason(goes: bool) -> str:
+    return "no engine reads them" if goes else "no engine reads them; checkpoint_prune_engram deletes them"
 
 
 def _others(seen: Seen) -> Iterable[Item]:

@@ -7,23 +7,28 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..host import HostError
 from . import replace as replacement
+from . import row_leftovers
 from .layout import Layout
 from .lock import locked
 from .manifest import name_problem
 from .prune import Item, Pruning, Seen, prune
 from .receipt import ReceiptError, Stat
-from .standing import read_record, served
+from .row_standing import Rows
+from .standing import ENGINE_RECORD, read_record, served
 from .survey import current_revision, disk_of, receipts, tree
 from .switch import Record
 
 
-def look(layout: Layout, foreign: Iterable[str]) -> Seen:
-    """Raises HostError, also for a record that cannot be read: what may go is not known then."""
+def look(layout: Layout, foreign: Iterable[str], rows: Rows | None = None) -> Seen:
+    """Raises HostError, also for a record that cannot be read: what may go is not known then.
+
+    rows: what the engine of this node reads, where somebody says it.
+    """
     try:
         replacing = replacement.read(layout)
     except ReceiptError as error:
@@ -38,6 +43,7 @@ def look(layout: Layout, foreign: Iterable[str]) -> Seen:
         staging=_directories(layout.stagings),
         foreign=_foreign(foreign),
         serves=served(layout),
+        rows=row_leftovers.found(layout, rows, ENGINE_RECORD),
         busy=frozenset({replacing.old, replacing.new}) if replacing else frozenset(),
     )
 
@@ -58,8 +64,21 @@ def _foreign(paths: Iterable[str]) -> dict[str, int]:
     return found
 
 
-def plan(layout: Layout, keep: int, unfinished: bool, foreign: Sequence[str]) -> Pruning:
-    return prune(look(layout, foreign), keep, unfinished)
+@dataclass(frozen=True)
+class Wish:
+    """What is to go. keep: revisions that stay. unfinished: begun stagings too. unused_rows: Engram rows that no engine reads too.
+
+    rows: what the engine of this node reads, None when nobody says it.
+    """
+
+    keep: int
+    unfinished: bool = False
+    unused_rows: bool = False
+    rows: Rows | None = None
+
+
+def plan(layout: Layout, wish: Wish, foreign: Sequence[str]) -> Pruning:
+    return prune(look(layout, foreign, wish.rows), wish.keep, wish.unfinished, wish.unused_rows)
 
 
 def after_switch(layout: Layout, revision: str, keep: int) -> int:
@@ -73,19 +92,22 @@ def after_switch(layout: Layout, revision: str, keep: int) -> int:
     return prune(replace(seen, current=revision, record=Record(revision, previous), revisions=known), keep, False).frees
 
 
-def apply(layout: Layout, keep: int, unfinished: bool) -> Pruning:
+def apply(layout: Layout, wish: Wish) -> Pruning:
     """Delete what may go, seen again under the lock of the stagings. Raises HostError."""
     with locked(layout):
-        planned = plan(layout, keep, unfinished, ())
+        seen = look(layout, (), wish.rows)
+        planned = prune(seen, wish.keep, wish.unfinished, wish.unused_rows)
         try:
             for item in planned.removed:
-                _remove(layout, item)
+                _remove(layout, item, seen)
         except OSError as error:
             raise HostError(f"cannot delete from {layout.base}: {error}; run again after the cure") from error
     return planned
 
 
-def _remove(layout: Layout, item: Item) -> None:
+def _remove(layout: Layout, item: Item, seen: Seen) -> None:
+    if item.kind == "Engram rows":
+        return row_leftovers.remove(layout, item.name, seen.rows[item.name])
     if item.kind == "revision":
         return replacement.discard(layout, item.name)
     if item.kind == "unfinished staging" and not name_problem(item.name):

@@ -19,8 +19,8 @@ class Node:
     """What one node said. budget: its arithmetic in bytes. in_place: how the old revision is replaced, empty when it stays.
 
     frees: bytes that pruning gives back afterwards. unrecorded: whether something is to be done though no file comes.
-    rows: bytes of Engram rows to bring. row_files: files with rows to bring or change. shares: directory of rows that all revisions
-    share, where they lie in one.
+    rows: bytes of Engram rows to bring. row_files: files with rows to bring or change, row_paths: their names. shares: directory of
+    rows that all revisions share, where they lie in one. manifests: directory of the manifests that are kept.
     """
 
     standing: Standing
@@ -31,7 +31,9 @@ class Node:
     unrecorded: bool = False
     rows: int = 0
     row_files: int = 0
+    row_paths: tuple[str, ...] = ()
     shares: str = ""
+    manifests: str = "manifests"
     checks: Sequence[Mapping[str, Any]] = ()
 
     @property
@@ -52,6 +54,20 @@ class Node:
         """Whether rows that the engine reads become those of another revision, since both have one directory."""
         return bool(self.shares and self.row_files) and self.standing.current not in ("", revision)
 
+    def given_up(self, revision: str) -> str:
+        """Files that the old revision loses on the way to this one, by name, and where its manifest is kept."""
+        parts, old = [], str(self.in_place.get("old") or self.standing.current)
+        if self.in_place:
+            first = [f"revision {name} is deleted first" for name in self.in_place.get("dropped", ())]
+            paths = list(self.in_place.get("files", ()))
+            parts += [*first, f"{units.files(len(paths))} of revision {old} are replaced ({', '.join(paths)})"]
+        if self.gives_up_rows(revision):
+            names = f" ({', '.join(self.row_paths)})" if self.row_paths else ""
+            parts.append(
+                f"{units.files(self.row_files)} of Engram rows of revision {old} in {self.shares} are replaced{names}"
+            )
+        return f"{', '.join(parts)}; the manifest is kept as {self.manifests}/{old}.json" if parts else ""
+
     @property
     def after(self) -> int:
         """Bytes in use when all is done."""
@@ -65,7 +81,7 @@ class Decision:
     """revision: what all nodes shall serve. origin: what they go back to if it fails, empty when there is nothing.
 
     stage: whether bytes move or files are made. switch: whether the group has to change over. in_place: nodes that have to
-    give up their old revision file by file. refusal: why nothing may be done.
+    give up their old revision file by file, given_up: which files these are. refusal: why nothing may be done.
     """
 
     revision: str
@@ -73,6 +89,7 @@ class Decision:
     stage: bool = False
     switch: bool = False
     in_place: tuple[str, ...] = ()
+    given_up: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     refusal: str = ""
     rows: tuple[Mapping[str, str], ...] = ()
@@ -97,7 +114,7 @@ class Decision:
         if self.in_place:
             parts.append(
                 f"the group is stopped, then {', '.join(self.in_place)} replace the old revision file by file: there is no way "
-                "back to it but staging it again"
+                "back to it but staging it again. " + ". ".join(self.given_up)
             )
         elif self.stage:
             parts.append(f"stage revision {self.revision} beside what is served")
@@ -125,10 +142,19 @@ def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decis
         stage=any(node.changes for node in nodes),
         switch=switch,
         in_place=in_place,
+        given_up=_given_up(nodes, revision),
         reasons=tuple(reasons),
         refusal="\n".join(["nothing was changed:", *(f"- {line(check)}" for check in bad)]) if bad else "",
         rows=tuple(_row(node, _downtime(nodes) if switch else "none") for node in nodes),
     )
+
+
+def _given_up(nodes: Sequence[Node], revision: str) -> tuple[str, ...]:
+    """What is lost, once for all nodes on which it is the same."""
+    losing: dict[str, list[str]] = {}
+    for node in nodes:
+        losing.setdefault(node.given_up(revision), []).append(node.name)
+    return tuple(f"{', '.join(names)}: {text}" for text, names in losing.items() if text)
 
 
 def _rows_check(node: Node) -> Check:

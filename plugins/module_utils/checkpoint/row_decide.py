@@ -265,6 +265,7 @@ def summary(staging: RowStaging) -> dict[str, Any]:
         "keep_bytes": sum(spans.total(step.work.keep) for step in staging.steps),
         "punch_bytes": sum(spans.total(step.work.punch) for step in moving if step.way == "move"),
         "link": sum(step.way == "link" for step in staging.steps),
+        "paths": [step.target.path for step in moving] + ([staging.index.path] if staging.index else []),
     }
 
 

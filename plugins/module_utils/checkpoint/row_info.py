@@ -66,7 +66,7 @@ def checks(wanted: Wanted, seen: Seen) -> list[Check]:
                 ok=False,
                 found=f"{path} holds {units.human(size)} of slices, and the placement is {wanted.placement}",
                 expected="no slices that no engine reads",
-                cure=f"delete {path}",
+                cure="prune.yml with checkpoint_prune_engram: true deletes them",
                 severity="warning",
             )
         )

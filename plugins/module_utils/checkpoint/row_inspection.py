@@ -82,7 +82,7 @@ def _with_rows(wanted: row_info.Wanted, model: Path) -> row_info.Wanted:
 
 
 def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mapping[str, Any]) -> row_info.Seen:
-    unused = _unused(place, wanted)
+    unused = _unused(place, wanted, options["directory"] or "")
     if wanted.placement == "full":
         return row_info.Seen(model, sparse=_sparse(model), unused=unused)
     state, problem = read_state(place)
@@ -101,15 +101,17 @@ def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mappin
     )
 
 
-def _unused(place: RowPlace, wanted: row_info.Wanted) -> tuple[str, int] | None:
-    """The directory that slices lie in unless another one is named, when this placement does not use it."""
-    default = place_of(place.layout, wanted.revision, "directory")
-    if default.directory == place.directory and wanted.placement == "directory":
-        return None
-    state, _problem = read_state(default)
-    stats = [stat_of(default.target(file.path)) for file in state.files] if state else []
-    size = sum(stat.allocated for stat in stats if stat)
-    return (str(default.directory), size) if size else None
+def _unused(place: RowPlace, wanted: row_info.Wanted, named: str) -> tuple[str, int] | None:
+    """The directory that slices lie in, the named one or the usual one, when this placement does not use it."""
+    for one in (place_of(place.layout, wanted.revision, "directory", directory) for directory in (named, "")):
+        if one.directory == place.directory and wanted.placement == "directory":
+            continue
+        state, _problem = read_state(one)
+        stats = [stat_of(one.target(file.path)) for file in state.files] if state else []
+        size = sum(stat.allocated for stat in stats if stat)
+        if size:
+            return str(one.directory), size
+    return None
 
 
 def _sparse(model: Path) -> list[str]:

@@ -74,7 +74,7 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         others=tuple(slices for slices in others if slices.state and slices.directory != place.directory),
         begun=record.begun,
         wholes=_wholes(place, files, whole_directories),
-        busy=_busy(here.found),
+        busy=busy(here.found),
         problem=problem,
     )
 
@@ -156,7 +156,8 @@ def _wholes(place: RowPlace, files: Iterable[File], directories: Iterable[str]) 
 # --- files that are in use --------------------------------------------------------------------------------------------
 
 
-def _busy(found: Mapping[str, Stat]) -> frozenset[str]:
+def busy(found: Mapping[str, Stat]) -> frozenset[str]:
+    """Which of these files another process has open or mapped."""
     keys = {(stat.device, stat.inode): path for path, stat in found.items() if not path.endswith(PARTIAL)}
     return frozenset(keys[key] for key in _open_files(frozenset(keys))) if keys else frozenset()
 

@@ -162,9 +162,8 @@ def check(node: str, record: Record, current: str, problem: str = "") -> Check:
 class Standing:
     """Where a node stands. complete: revisions that are there whole. serves: the revision its engine's unit names.
 
-    unfit: why revisions that are there whole cannot be served with the Engram rows of this node.
-
-    healthy: whether its part of the group serves; None when nobody looked.
+    healthy: whether its part of the group serves; None when nobody looked. unfit: why revisions that are there whole cannot be
+    served with the Engram rows of this node.
     """
 
     node: str

@@ -36,7 +36,9 @@ def look(options: Mapping[str, Any], unit: str, dry: bool) -> Start:
         image_name=str(container.get("reference") or container.get("image") or ""),
         image="" if dry else traces_look.image_problem(spec),
         memory="" if active or dry else memory_problem(options, proc),
-        kernels=tuple(path for path in traces_look.kernels(spec) if _OPS in path),
+        kernels=None
+        if spec.get("kernels_from") == "image"
+        else tuple(path for path in traces_look.kernels(spec) if _OPS in path),
     )
 
 

@@ -14,13 +14,14 @@ from . import traces
 from .traces import Traces
 
 _SHOWN = 5
+_IN_IMAGE = "not looked at: the image carries them"
 
 
 @dataclass(frozen=True)
 class Start:
     """One node before a start. active: whether its rank runs. missing: files of the model. image: why it cannot be run, or empty.
 
-    memory: why the engine does not fit, or empty. kernels: compiled objects in the cache.
+    memory: why the engine does not fit, or empty. kernels: compiled objects in the cache; None: the image carries them.
     """
 
     node: str
@@ -32,7 +33,7 @@ class Start:
     image_name: str = ""
     image: str = ""
     memory: str = ""
-    kernels: tuple[str, ...] = ()
+    kernels: tuple[str, ...] | None = ()
 
 
 def checks(start: Start) -> list[Check]:
@@ -120,29 +121,31 @@ def _memory(start: Start) -> Check:
 
 
 def _kernels(start: Start) -> Check:
-    cut = traces.half_built(start.kernels)
+    cut = traces.half_built(start.kernels or ())
+    fine = _IN_IMAGE if start.kernels is None else "no build was cut short"
     return Check(
         id="engine.kernels",
         node=start.node,
         ok=not cut,
-        found=f"object files and no library in {_some(cut)}" if cut else "no build was cut short",
+        found=f"object files and no library in {_some(cut)}" if cut else fine,
         expected="compiled kernels, or none",
         cure="remove these directories from the engine's cache: a build that is taken up at the start takes the memory of the weights",
     )
 
 
-def parity(found: Sequence[Mapping[str, Any]], kernels: Mapping[str, Sequence[str]]) -> list[dict[str, Any]]:
-    """The checks of all nodes, and whether their compiled kernels are the same."""
-    lacking = traces.caches(kernels)
+def parity(found: Sequence[Mapping[str, Any]], kernels: Mapping[str, Sequence[str] | None]) -> list[dict[str, Any]]:
+    """The checks of all nodes, and whether their compiled kernels are the same. kernels: by node; None: the image carries them."""
+    looked_at = {node: paths for node, paths in kernels.items() if paths is not None}
+    lacking = traces.caches(looked_at)
+    alike = "the kernels that the other nodes have" if any(looked_at.values()) else "none on any node"
     rows = [
         Check(
             id="engine.caches",
             node=node,
             ok=node not in lacking,
-            found=f"lacks {_some(lacking[node])}" if node in lacking else "the kernels that the other nodes have",
+            found=f"lacks {_some(lacking[node])}" if node in lacking else alike if node in looked_at else _IN_IMAGE,
             expected="the same compiled kernels on every node",
             cure="copy the engine's cache from a node that has them: compiling beside loaded weights took nodes down (LLMKube)",
-            severity="warning",
         )
         for node in kernels
     ]

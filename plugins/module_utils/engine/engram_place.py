@@ -43,9 +43,9 @@ def directory_of(profile: Profile, model_root: str) -> str:
     return posixpath.normpath(profile.engram.get("directory") or posixpath.join(model_root, DEFAULT))
 
 
-def seen_at(directory: str, model_root: str, inside: str) -> str:
-    """That directory as the engine sees it. inside: where it sees the checkpoint; the same path outside of containers."""
-    if not directory or inside == model_root:
+def seen_at(directory: str, model_root: str, inside: str, contained: bool = True) -> str:
+    """That directory as the engine sees it. inside: where it sees the checkpoint. contained: whether it runs in a container."""
+    if not directory or not contained:
         return directory
     below = PurePosixPath(directory)
     if below.is_relative_to(model_root):

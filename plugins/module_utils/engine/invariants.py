@@ -144,6 +144,20 @@ def _floor(profile: Profile) -> Iterator[str]:
         )
 
 
+def _static_floor(profile: Profile) -> Iterator[str]:
+    """SGLang's part of the memory is for weights and KV cache alone; activations and graphs have to fit beside it."""
+    given = _number(profile.options.get("mem-fraction-static"))
+    if given is None or not profile.weights_gib:
+        return
+    memory, beside = profile.node_memory_gib, profile.activations_gib + profile.graphs_gib
+    low, high = profile.weights_gib / memory, 1 - beside / memory
+    if not low < given <= high:
+        yield (
+            f"options.mem-fraction-static is {given:g} of {memory:g} GiB = {given * memory:.1f} GiB, but weights need {profile.weights_gib:g} "
+            f"GiB of it, and activations and graphs {beside:g} GiB beside it: expected more than {low:.3f}, at most {high:.3f}"
+        )
+
+
 def _ceiling(profile: Profile) -> Iterator[str]:
     if profile.renderer != "venv" and profile.memory_gib >= profile.node_memory_gib:
         yield (
@@ -175,6 +189,7 @@ _PROFILE_RULES: tuple[Callable[[Profile], Iterator[str]], ...] = (
     _sight,
     _mxfp8,
     _floor,
+    _static_floor,
     _ceiling,
     _kubernetes,
     engram_place.problems,

@@ -42,7 +42,7 @@ class ManifestError(ValueError):
 class Cluster:
     """Where the group goes. nodes, claims: by rank. source: s3://BUCKET/PREFIX that the operator stages, empty: staged on the nodes.
 
-    secret: name of the Secret with the store's credentials. files: of the prefix. capacity: of a volume, as a Kubernetes quantity.
+    secret: name of the Secret with the store's credentials. files: of the prefix, empty: left to the operator. capacity: of a volume, as a Kubernetes quantity.
     """
 
     namespace: str
@@ -79,7 +79,7 @@ def manifests(
         )
     root = specs[0].model["root"]
     members = list(zip(cluster.nodes, cluster.claims, strict=True))
-    base = storage(cluster.namespace, members, root, cluster.capacity)
+    base = storage(profile, cluster.namespace, members, root, cluster.capacity)
     drops = profile.page_cache == "drop"
     jobs = [page_cache_job(profile, cluster.namespace, node) for node, _claim in members if drops]
     if cluster.source and profile.kubernetes.get("pad_config"):
@@ -105,7 +105,8 @@ def model(profile: Profile, cluster: Cluster, revision: str) -> dict[str, Any]:
     if names.get("quantization"):
         spec["quantization"] = names["quantization"]
     if cluster.source:
-        spec["files"] = list(cluster.files)
+        if cluster.files:
+            spec["files"] = list(cluster.files)
         if cluster.secret:
             spec["sourceSecretRef"] = {"name": cluster.secret}
     return _resource("Model", names["model"], cluster.namespace, spec)

@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from typing import Any
 
 from .profile import Profile
 
-_LABELS = {"app.kubernetes.io/managed-by": "gb10.ring"}
 _PROGRAM = "/program"
 
 # Runs in the Job, with tp_config.py of this collection beside it.
@@ -43,24 +44,36 @@ print("config.json is padded for", ranks, "ranks; the original is config.json.or
 _DROP = "sync; grep -E '^(MemFree|Cached)' /proc/meminfo; echo 3 > /proc/sys/vm/drop_caches; grep -E '^(MemFree|Cached)' /proc/meminfo"
 
 
-def storage(namespace: str, members: Sequence[tuple[str, str]], root: str, capacity: str) -> list[dict[str, Any]]:
+def labels(profile: Profile, namespace: str) -> dict[str, str]:
+    """By which the role finds again what it has put into the cluster for this group. Volumes are in no namespace."""
+    instance = f"{namespace}.{profile.kubernetes['service']}"
+    return {"app.kubernetes.io/managed-by": "gb10.ring", "app.kubernetes.io/instance": instance}
+
+
+def storage(
+    profile: Profile, namespace: str, members: Sequence[tuple[str, str]], root: str, capacity: str
+) -> list[dict[str, Any]]:
     """A volume and a claim for each (node, claim). They name each other: members are placed by node name, so a class that waits
 
     for a consumer would never bind.
     """
     return [
         resource
-        for node, claim in members
-        for resource in (_volume(namespace, node, claim, root, capacity), _claim(namespace, claim, capacity))
+        for member in members
+        for resource in (
+            _volume(profile, namespace, member, root, capacity),
+            _claim(profile, namespace, member[1], capacity),
+        )
     ]
 
 
-def _volume(namespace: str, node: str, claim: str, root: str, capacity: str) -> dict[str, Any]:
+def _volume(profile: Profile, namespace: str, member: tuple[str, str], root: str, capacity: str) -> dict[str, Any]:
+    node, claim = member
     here = {"key": "kubernetes.io/hostname", "operator": "In", "values": [node]}
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolume",
-        "metadata": {"name": claim, "labels": dict(_LABELS)},
+        "metadata": {"name": claim, "labels": labels(profile, namespace)},
         "spec": {
             "capacity": {"storage": capacity},
             "accessModes": ["ReadWriteOnce"],
@@ -73,11 +86,11 @@ def _volume(namespace: str, node: str, claim: str, root: str, capacity: str) -> 
     }
 
 
-def _claim(namespace: str, claim: str, capacity: str) -> dict[str, Any]:
+def _claim(profile: Profile, namespace: str, claim: str, capacity: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
-        "metadata": {"name": claim, "namespace": namespace, "labels": dict(_LABELS)},
+        "metadata": {"name": claim, "namespace": namespace, "labels": labels(profile, namespace)},
         "spec": {
             "accessModes": ["ReadWriteOnce"],
             "storageClassName": "",
@@ -104,7 +117,7 @@ def config_program(profile: Profile, namespace: str, program: str) -> dict[str, 
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
-        "metadata": {"name": _program_name(profile), "namespace": namespace, "labels": dict(_LABELS)},
+        "metadata": {"name": _program_name(profile), "namespace": namespace, "labels": labels(profile, namespace)},
         "data": {"pad.py": PAD, "tp_config.py": program},
     }
 
@@ -137,18 +150,18 @@ def config_jobs(
 
 
 def _job(profile: Profile, namespace: str, node: str, what: str, pod: dict[str, Any]) -> dict[str, Any]:
+    """A Job cannot be changed once it is there, so its name follows from what it does: a changed one is another."""
     tolerations = [dict(item) for item in profile.kubernetes.get("tolerations", ())]
     spec = {"restartPolicy": "Never", "nodeName": node, **({"tolerations": tolerations} if tolerations else {}), **pod}
+    job = {"backoffLimit": 0, "template": {"metadata": {"labels": labels(profile, namespace)}, "spec": spec}}
+    identity = hashlib.sha256(json.dumps(job, sort_keys=True).encode()).hexdigest()[:8]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {
-            "name": f"{profile.kubernetes['service']}-{what}-{node}",
+            "name": f"{profile.kubernetes['service']}-{what}-{node}-{identity}",
             "namespace": namespace,
-            "labels": dict(_LABELS),
+            "labels": labels(profile, namespace),
         },
-        "spec": {
-            "backoffLimit": 0,
-            "template": {"metadata": {"labels": dict(_LABELS)}, "spec": spec},
-        },
+        "spec": job,
     }

@@ -54,6 +54,7 @@ class Profile:
     model_mount: str = "/models"
     cache_mount: str = "/cache"
     cache_directory: str = "/var/cache/gb10-ring-engine"
+    kernels_from: str = "cache"
     mounts: tuple[Mapping[str, Any], ...] = ()
     devices: tuple[str, ...] = ("/dev/infiniband",)
     gpus: str = "all"
@@ -199,6 +200,7 @@ _RULES: dict[str, Rule] = {
     "model_mount": Rule(values.path, "an absolute path in the container"),
     "cache_mount": Rule(values.path, "an absolute path in the container"),
     "cache_directory": Rule(values.path, "an absolute path on the nodes"),
+    "kernels_from": Rule(values.one_of("cache", "image"), "cache or image"),
     "mounts": Rule(values.list_of(values.mapping_of(_MOUNT)), "a list of {source, target, read_only}"),
     "devices": Rule(values.list_of(values.path), "a list of device paths"),
     "gpus": Rule(values.optional_text, "all, or an empty text for none"),

@@ -23,6 +23,7 @@ from .unit import (
 )
 
 PATH = f"/etc/containers/systemd/{CONTAINER}.container"
+PODMAN = "/usr/bin/podman"
 _GPU = "nvidia.com/gpu"  # as the container device interface of the NVIDIA toolkit calls it
 _KILL_MARGIN_S = 15
 
@@ -56,6 +57,8 @@ def render(spec: EngineSpec) -> dict[str, str]:
         "",
         "[Service]",
         assignment(HASH_VARIABLE, spec.hash),
+        "# The first removal after conmon was killed only notes that the container has ended (conmon exited prematurely). Podman's own follows.",
+        f"ExecStopPost=-{command_line([PODMAN, 'rm', '--force', '--ignore', '--time', '0', CONTAINER])}",
         *policy(spec, stop + _KILL_MARGIN_S),
         *cache_directory(spec),
         "# Of the container too. Podman mounts it and makes its control group, so the unit gets no file system of its own.",

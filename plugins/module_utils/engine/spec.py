@@ -107,7 +107,8 @@ class Expected:
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """One rank. options: the profile's with this rank's values, also in argv.
+    """One rank. options: the profile's with this rank's values, also in argv. kernels_from: whether FlashInfer's compiled kernels are in
+    cache_directory or come with the image.
 
     hash: of everything that is rendered from it and of the checkpoint's configuration; render.with_hash fills it in.
     """
@@ -134,6 +135,7 @@ class EngineSpec:
     expected: Expected
     served_model_name: str
     thinking: Mapping[str, Any] = field(default_factory=dict)
+    kernels_from: str = "cache"
     container: Container | None = None
     pins: Mapping[str, str] = field(default_factory=dict)
     hash: str = ""
@@ -203,6 +205,7 @@ def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:
         expected=_expected(profile, node, env),
         served_model_name=profile.served_model_name,
         thinking=profile.thinking,
+        kernels_from=profile.kernels_from if inside else "cache",
         container=_container(profile, model) if inside else None,
         pins=profile.pins,
     )
@@ -220,7 +223,10 @@ def _model_fields(profile: Profile, node: Node, model: ModelPlace, root: str, ca
         "model": revision,
         "model_root": root,
         "cache": cache,
-        "engram": engram_place.seen_at(engram_place.directory_of(profile, model.root), model.root, root) or revision,
+        "engram": engram_place.seen_at(
+            engram_place.directory_of(profile, model.root), model.root, root, profile.renderer != "venv"
+        )
+        or revision,
         "engram_rows": _engram_rows(profile, node, model) if _asks(profile, "{engram_rows}") else "",
     }
 

@@ -21,6 +21,7 @@ from . import group_incident, group_intent, watch, watch_group, watch_probe
 from .diagnosis import describe, diagnose
 from .watch import Action, Probe, Sample
 from .watch_group import BY, Group
+from .watch_probe import Target
 
 TICK_S = 2.0
 STATUS_EVERY_S = 5.0
@@ -41,6 +42,8 @@ class Watch:
         self.incident = str(before.get("incident", ""))
         self.reported = str(before.get("reported", ""))
         self.cause = str(before.get("cause", ""))
+        where = before.get("where") or {}
+        self.where = where if set(where) == set(Target._fields) else {}  # else of another version
         self.asked = self.written = float("-inf")
 
     def round(self) -> float:
@@ -70,10 +73,18 @@ class Watch:
     def _probe(self) -> Probe:
         try:
             record = json.loads(Path(self.paths["engine"]).read_text(encoding="utf-8"))
-            where = watch_probe.target(record)
+            if not self.where or record.get("hash", "") in ("", self._running()):
+                self.where = watch_probe.target(record)._asdict()
         except (OSError, ValueError, AttributeError) as error:
             return Probe(health=f"{self.paths['engine']}: {error}", answer="not asked")
-        return self.ask(where, self.limits)
+        return self.ask(Target(**self.where), self.limits)
+
+    def _running(self) -> str:
+        """The configuration that the rank here was started from. A record of another one was written and does not serve yet."""
+        try:
+            return Path(self.paths["running"]).read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return ""
 
     def _act(self, action: Action, seen: Group) -> None:
         if action.kind in (watch.SAY, watch.WARN):
@@ -128,6 +139,7 @@ class Watch:
             "incident": self.incident,
             "reported": self.reported,
             "cause": self.cause,
+            "where": self.where,
         }
         try:
             replace(self.paths["status"], status)

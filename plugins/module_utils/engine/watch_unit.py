@@ -138,6 +138,7 @@ def files(limits: Limits, places: Places, program: Mapping[str, str], python: st
         "paths": {
             "run": places.run,
             "engine": f"{places.etc}/gb10-ring/engine.json",
+            "running": f"{places.run}/gb10-ring-engine/hash",
             "incidents": f"{places.state}/incidents",
             "status": places.status,
             "hold": places.hold,

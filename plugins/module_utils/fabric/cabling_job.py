@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Any
 
 from ..host import HostError, read_text, write_text
+from .cabling_window import Wanted
 
 FOLDER = Path("/run/gb10-ring/cabling")
 STALE = 600.0  # seconds after which a result that nobody collected is removed
 POLL = 0.1  # seconds between two looks
 
-Wanted = Callable[[], bool]
 Work = Callable[[Wanted], dict[str, Any]]
 
 
@@ -61,23 +61,33 @@ def _detach() -> None:
 def _work(path: Path, work: Work) -> None:
     write_text(path, json.dumps({"pid": os.getpid()}), 0o600)
     try:
-        outcome: dict[str, Any] = {"result": work(path.with_suffix(".wanted").exists)}
+        outcome: dict[str, Any] = {"result": work(lambda: _asked(path.with_suffix(".wanted")))}
     except Exception as error:  # whatever it is, collect() raises it where somebody sees it
         outcome = {"error": str(error) or type(error).__name__}
     write_text(path, json.dumps(outcome), 0o600)
+
+
+def _asked(path: Path) -> float | None:
+    text = read_text(path)
+    return None if text is None else float(text)
 
 
 def collect(
     run: str,
     timeout: float,
     folder: Path = FOLDER,
+    *,
+    since: float = 0.0,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> dict[str, Any]:
-    """Wait for the result of a run that was started, and forget it. Raises HostError with its error, or at the timeout (seconds)."""
+    """Wait for the result of a run that was started, and forget it. Raises HostError with its error, or at the timeout (seconds).
+
+    since: how many seconds ago all nodes had started.
+    """
     path = folder / f"{run}.json"
     _content(path)
-    write_text(path.with_suffix(".wanted"), "", 0o600)
+    write_text(path.with_suffix(".wanted"), str(since), 0o600)
     try:
         return _wait(run, path, timeout, clock, sleep)
     finally:

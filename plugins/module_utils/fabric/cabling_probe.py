@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from ..host import HostError, run
 from .cabling_nics import Nic
-from .cabling_window import Tally, Timing, Window
+from .cabling_window import Tally, Timing, Wanted, Window
 from .frames import Hello, Received, decode, encode, filter_program
 
 INTERVAL = 0.25  # seconds between two frames of a netdev
@@ -97,12 +97,12 @@ def exchange(
     wires: Mapping[Nic, Wire],
     hello: Callable[[Nic], Hello],
     timing: Timing,
-    wanted: Callable[[], bool],
+    wanted: Wanted,
     *,
     clock: Callable[[], float] = time.monotonic,
     wait: Callable[[list[Any], float], list[Any]] | None = None,
 ) -> dict[Nic, Tally]:
-    """Send on every wire and count what each hears until the window closes. wanted: whether the result is asked for by now."""
+    """Send on every wire and count what each hears until the window closes."""
     wait = wait or _readable
     tallies = {nic: Tally() for nic in wires}
     frames = {nic: encode(hello(nic), wire.mac) for nic, wire in wires.items()}
@@ -121,8 +121,9 @@ def exchange(
             if alive - carriers:
                 window.gained(now)
             carriers = alive
-            if wanted():
-                window.wanted(now)
+            since = wanted()
+            if since is not None:
+                window.wanted(now, since)
             if window.closed(now, waiting=len(alive) < len(wires)):
                 return tallies
         for wire in wait(list(wires.values()), max(due - now, 0)):
@@ -143,9 +144,7 @@ def _drain(wire: Wire, tally: Tally, window: Window, now: float) -> None:
         window.met(now)
 
 
-def observe(
-    nics: Sequence[Nic], sender: Hello, timing: Timing, bring_up: bool, wanted: Callable[[], bool]
-) -> list[dict[str, Any]]:
+def observe(nics: Sequence[Nic], sender: Hello, timing: Timing, bring_up: bool, wanted: Wanted) -> list[dict[str, Any]]:
     """Run the probe; a dictionary for each netdev. sender: what all frames of this machine have in common. Raises HostError."""
     wires, absent = _open(nics)
     with _closing(wires):

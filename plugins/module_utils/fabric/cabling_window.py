@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,9 @@ from .frames import Hello, Received
 LINGER = 2.0  # seconds to go on for a node that was heard for the first time, and after all nodes have started
 ABANDONED = 120.0  # seconds after which nobody will ask for the result any more
 STRANGERS = 8  # addresses of other senders that are kept for a port; more say nothing more
+
+# None as long as nobody asks for the result, then how many seconds ago all nodes had started.
+Wanted = Callable[[], "float | None"]
 
 
 @dataclass(frozen=True)
@@ -37,11 +41,11 @@ class Window:
         self._abandoned = start + ABANDONED
         self._wanted = False
 
-    def wanted(self, now: float) -> None:
-        """The result is asked for, and so all nodes have started; called again it changes nothing."""
+    def wanted(self, now: float, since: float = 0.0) -> None:
+        """The result is asked for, and so all nodes had started, since seconds ago; called again it changes nothing."""
         if not self._wanted:
             self._wanted = True
-            self._end = max(self._end, now + LINGER)
+            self._end = max(self._end, now - since + LINGER)
 
     def gained(self, now: float) -> None:
         """A port has got carrier: both its ends need the whole duration from here."""

@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Which firewall rules of a machine would keep the fabric's legs from working, from nft's JSON; pure.
+"""Which firewall rules of a machine would keep the fabric's legs or the group's own channels from working, from nft's JSON; pure.
 
 Traffic of RoCE adapters does not pass the kernel's firewall, but pings, bootstrap over the legs, and soft RoCE do.
 """
@@ -20,10 +20,11 @@ _ENDS = ("accept", "drop", "reject")
 
 @dataclass(frozen=True)
 class Leg:
-    """A leg of this node: its netdev and its subnet in CIDR form."""
+    """Where packets come from: the netdev, and the subnet in CIDR form. udp: the port that they are for; 0 is anything."""
 
     netdev: str
     subnet: str
+    udp: int = 0
 
 
 @dataclass(frozen=True)
@@ -88,6 +89,8 @@ def _matches(match: Mapping[str, Any], leg: Leg) -> bool:
     left, right, negated = match.get("left", {}), match.get("right"), match.get("op") == "!="
     meta = left.get("meta", {}).get("key") if isinstance(left, Mapping) else None
     payload = left.get("payload", {}) if isinstance(left, Mapping) else {}
+    if leg.udp and (meta == "l4proto" or payload.get("field") in ("protocol", "dport")):
+        return _udp(payload, right, leg.udp, negated)
     if meta in ("iifname", "iif"):
         return _among(right, lambda name: fnmatch.fnmatchcase(leg.netdev, str(name))) != negated
     if meta == "oifname" and right == "lo":
@@ -104,6 +107,21 @@ def _among(right: Any, holds: Any) -> bool:
         right.get("set", [right]) if isinstance(right, Mapping) else right if isinstance(right, list) else [right]
     )
     return any(holds(value) for value in values)
+
+
+def _udp(payload: Mapping[str, Any], right: Any, port: int, negated: bool) -> bool:
+    """Whether what a rule says of protocol or port is true of UDP to the port."""
+    if payload.get("field") != "dport":
+        return _among(right, lambda value: value in ("udp", 17)) != negated
+    return payload.get("protocol") in ("udp", "th") and _among(right, lambda value: _is_port(port, value)) != negated
+
+
+def _is_port(port: int, value: Any) -> bool:
+    """Whether an nft port or range of ports has it."""
+    if isinstance(value, Mapping) and "range" in value:
+        low, high = value["range"]
+        return int(low) <= port <= int(high)
+    return str(value) == str(port)
 
 
 def _within(subnet: str, value: Any) -> bool:

@@ -81,7 +81,10 @@ class Platform:
 
 @dataclass(frozen=True)
 class Expected:
-    """driver_pairs: kernel -> driver; empty leaves the check of the driver out. time_sync: whether the node has to keep its own clock right."""
+    """driver_pairs: kernel -> driver; empty leaves the check of the driver out. time_sync: whether the node has to keep its own clock right.
+
+    channels: what the other nodes send to this one on the management plane.
+    """
 
     node: str
     driver_pairs: Mapping[str, str] = field(default_factory=lambda: dict(PAIRS))
@@ -89,6 +92,7 @@ class Expected:
     time_sync: bool = True
     swap_off: bool = True
     legs: tuple[firewall.Leg, ...] = ()
+    channels: tuple[firewall.Leg, ...] = ()
 
 
 def checks(found: Platform, expected: Expected) -> list[Check]:
@@ -103,6 +107,7 @@ def checks(found: Platform, expected: Expected) -> list[Check]:
         _lost(node, found),
         *([_time(node, found)] if expected.time_sync else ()),
         *(_firewall(node, found, expected.legs)),
+        *(_channels(node, found, expected.channels)),
         _nccl(node, found),
         _vendor(node, found),
     ]
@@ -243,6 +248,35 @@ def _firewall(node: str, found: Platform, legs: Sequence[firewall.Leg]) -> list[
         severity="info",
     )
     return [closed, routed]
+
+
+def _channels(node: str, found: Platform, channels: Sequence[firewall.Leg]) -> list[Check]:
+    """A warning: a rule of iptables that nft cannot show may let in what seems to be dropped."""
+    if found.ruleset is None or not channels:
+        return []
+    shut: dict[str, set[int]] = {}
+    for port in sorted({leg.udp for leg in channels}):
+        legs = [leg for leg in channels if leg.udp == port]
+        for block in firewall.blocks(found.ruleset, legs):
+            if block.hook == "input":
+                shut.setdefault(block.chain, set()).add(port)
+    netdev, ports = channels[0].netdev, sorted({port for found_ports in shut.values() for port in found_ports})
+    return [
+        Check(
+            "platform.channels",
+            node,
+            ok=not shut,
+            found="; ".join(
+                f"chain {chain} seems to drop UDP to {', '.join(map(str, sorted(dropped)))} on {netdev}"
+                for chain, dropped in shut.items()
+            )
+            or f"nothing that other nodes send by UDP on {netdev} is dropped",
+            expected=f"UDP from the other nodes to {', '.join(map(str, sorted({leg.udp for leg in channels})))} accepted on {netdev}",
+            cure=" and ".join(f"sudo ufw allow in on {netdev} to any port {port} proto udp" for port in ports)
+            + "; without ufw, accept them in the chain named above. The supervisors of the group and the memory guards talk there",
+            severity="warning",
+        )
+    ]
 
 
 def _nccl(node: str, found: Platform) -> Check:

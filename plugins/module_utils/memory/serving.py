@@ -22,7 +22,7 @@ from typing import Any
 
 STATE = "memory-serving.json"  # below the run directory of the settings; there while the values are in force
 REFUSED = (
-    78  # exit code (EX_CONFIG of sysexits.h) after which the unit is not started again: the next try would end the same
+    78  # exit code (EX_CONFIG of sysexits.h) after which the unit is not started again; the next try would end alike
 )
 
 

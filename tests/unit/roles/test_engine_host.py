@@ -27,7 +27,7 @@ def of_role(role: str, names: tuple[str, ...], cases: dict[str, dict[str, Any]],
     (folder / "hosts.yml").write_text(yaml.safe_dump({"all": {"hosts": cases}}))
     ask = f"msg={{{{ [{', '.join(names)}] }}}}"
     done = subprocess.run(
-        [Path(sys.executable).with_name("ansible"), "-o", "-i", folder / "hosts.yml", "all", "-m", "debug", "-a", ask],
+        [Path(sys.executable).with_name("ansible"), "-i", folder / "hosts.yml", "all", "-m", "debug", "-a", ask],
         cwd=folder,
         env={**os.environ, "ANSIBLE_NOCOLOR": "1"},
         capture_output=True,
@@ -35,7 +35,7 @@ def of_role(role: str, names: tuple[str, ...], cases: dict[str, dict[str, Any]],
         timeout=120,
         check=False,
     )
-    said = dict(re.findall(r"^(\S+) \| SUCCESS => (.*)$", done.stdout, flags=re.MULTILINE))
+    said = dict(re.findall(r"^(\S+) \| SUCCESS => (\{.*?^\})$", done.stdout, flags=re.MULTILINE | re.DOTALL))
     assert set(said) == set(cases), done.stdout + done.stderr
     return {case: json.loads(text)["msg"] for case, text in said.items()}
 
@@ -52,17 +52,29 @@ RING = {"engine_profile": "vllm-tp3-ring-exl3", "ring_size": 3}
 BARE = {"engine_profile": "vllm-tp2-baremetal", "ring_size": 2}
 SGLANG = {"engine_profile": "sglang-tp4-engram", "ring_size": 4, "engine_overrides": {"image": f"x@{DIGEST}"}}
 PINNED = {"engine_overrides": {"options": {"kv-cache-memory-bytes": 1 << 30}}}
+
+
+def profile(case: dict[str, Any]) -> dict[str, Any]:
+    path = ROOT / f"roles/engine/profiles/{case['engine_profile']}.yml"
+    return dict(yaml.safe_load(path.read_text(encoding="utf-8")))
+
+
+def sizes(case: dict[str, Any]) -> list[float]:
+    """GiB of a rank as the profile's file has them."""
+    return [float(profile(case).get(name, 0)) for name in ("weights_gib", "activations_gib", "graphs_gib")]
+
+
 MEMORY_CASES = {
     "without-an-engine": ({}, [0, 0, 0, 0, "drop", "ring"]),
     "published-ring": (RING, [82.5, 7, 2, 0.8, "drop", "ring"]),
-    "published-pair": (BARE, [72.6, 0, 0, 0.87, "drop", "ring"]),
-    "sglang-has-a-flag-of-its-own": (SGLANG, [0, 0, 0, 0.8, "drop", "ring"]),
+    "published-pair": (BARE, [*sizes(BARE), 0.87, "drop", "ring"]),
+    "sglang-has-a-flag-of-its-own": (SGLANG, [*sizes(SGLANG), 0.8, "drop", "ring"]),
     "a-pinned-cache-is-not-compared": ({**RING, **PINNED}, [82.5, 7, 2, 0, "drop", "ring"]),
     "weights-in-the-page-cache": (
         {**BARE, "engine_overrides": {"page_cache": "keep"}},
-        [72.6, 0, 0, 0.87, "keep", "mapped"],
+        [*sizes(BARE), 0.87, "keep", "mapped"],
     ),
-    "the-user-has-the-last-word": ({**BARE, "memory_engine_utilization": 0.5}, [72.6, 0, 0, 0.5, "drop", "ring"]),
+    "the-user-has-the-last-word": ({**BARE, "memory_engine_utilization": 0.5}, [*sizes(BARE), 0.5, "drop", "ring"]),
     "the-lab-takes-nothing-of-what-its-nodes-share": ({**LAB, "ring_size": 3}, [0, 0, 0, 0, "drop", "ring"]),
 }
 
@@ -73,7 +85,7 @@ def test_the_room_before_a_start_is_the_profiles(tmp_path: Path) -> None:
 
 
 NCCL = ("rdma_nccl_path", "rdma_nccl_image", "rdma_nccl_runtime", "rdma_nccl_required")
-RING_IMAGE = yaml.safe_load((ROOT / "roles/engine/profiles/vllm-tp3-ring-exl3.yml").read_text())["image"]
+RING_IMAGE = profile(RING)["image"]
 NCCL_CASES = {
     "without-an-engine": ({}, ["", "", "auto", True]),
     "image": (RING, ["", RING_IMAGE, "docker", False]),

@@ -57,6 +57,7 @@ def test_files_are_written_once_in_rank_order(tmp_path):
     assert result["diff"] == planned["diff"]
     assert written(tmp_path) == FILES
     assert result["paths"] == [str(tmp_path / "manifests" / name) for name in FILES]
+    assert result["resources"] == [read(tmp_path, name) for name in FILES]
     (service,) = read(tmp_path, FILES[3])
     assert [member["node"] for member in service["spec"]["multiNode"]["members"]] == [
         "ahazidgx1",
@@ -75,6 +76,17 @@ def test_names_in_the_cluster_are_host_variables(tmp_path):
     assert service["spec"]["multiNode"]["members"][1]["node"] == "k8s-2"
     assert service["spec"]["multiNode"]["members"][1]["modelCache"] == {"claimName": "claim-2"}
     assert read(tmp_path, FILES[0])[2]["metadata"]["name"] == "claim-2"
+
+
+class Tagged(str):
+    """As ansible-core 2.19 gives texts to an action."""
+
+
+def test_texts_of_a_playbook_are_written(tmp_path):
+    run(tmp_path, source=Tagged(S3), files=[Tagged("config.json")], namespace=Tagged("serve"), capacity=Tagged("1Ti"))
+    (model,) = read(tmp_path, FILES[1])
+    assert model["spec"]["source"] == S3
+    assert model["metadata"]["namespace"] == "serve"
 
 
 def test_staged_by_the_operator(tmp_path):

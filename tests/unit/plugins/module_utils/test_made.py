@@ -103,7 +103,13 @@ def test_removals_name_what_exists(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("path", ["/", "/etc", "etc/gb10-ring", "/var/lib/gb10-ring/../../x"])
+@pytest.mark.parametrize(
+    "path", ["/", "/etc", "//etc/", "/home/.", "/srv", "etc/gb10-ring", "/var/lib/gb10-ring/../../x"]
+)
 def test_a_path_that_is_nobodys_to_remove(path: str) -> None:
-    with pytest.raises(HostError, match="expected absolute paths"):
-        made.removals([path])
+    with pytest.raises(HostError, match=r"checkpoint_root is .*, expected absolute paths"):
+        made.removals([path], "checkpoint_root")
+
+
+def test_a_directory_in_the_root_that_a_user_made_is_theirs_to_name() -> None:
+    assert made.removals(["/gb10-models-that-are-not-here"]) == []

@@ -5,11 +5,18 @@
 from __future__ import annotations
 
 import json
+import subprocess
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import lock, pruning, replacing, switch
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import (
+    lock,
+    pruning,
+    replacing,
+    row_state,
+    switch,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Entry, Receipt, render
 from ansible_collections.gb10.ring.plugins.modules import checkpoint_prune
@@ -99,6 +106,69 @@ def test_foreign_copies_are_listed(capsys, layout, tmp_path):
     (found,) = [item for item in result["items"] if item["kind"] == "foreign"]
     assert (found["name"], found["bytes"], found["remove"]) == (str(place / "OLD-TP3"), 8192, False)
     assert (place / "OLD-TP3" / "x").exists()
+
+
+SHARD, INDEX, LOCAL = "model-1.safetensors", "model.safetensors.index.json", "engram-local.json"
+
+
+def rows_in(directory, size=8192):
+    """Rows of ours in a directory, and what a run that was killed left under a name of the checkpoint."""
+    directory.mkdir(parents=True)
+    for name in (SHARD, INDEX, "a.partial"):
+        (directory / name).write_bytes(b"x" * size)
+    held = row_state.Held(SHARD, size, "md5:0", "0", ((0, size),))
+    state = row_state.RowState("x", {"1": (0, 1)}, 0, 3, "vllm", "r4", "directory", "2026-11-29T22:00:00Z", (held,))
+    (directory / LOCAL).write_text(row_state.render(state))
+
+
+def rows_found(result):
+    return {item["name"]: item for item in result["items"] if item["kind"] == "Engram rows"}
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_rows_that_no_engine_reads_go_on_request(capsys, layout, tmp_path, elsewhere):
+    place = tmp_path / "srv/rows" if elsewhere else layout.base / "engram"
+    rows_in(place)
+    (place / "mine.txt").write_text("somebody's")
+    shard = {"placement": "shard", "directory": str(place) if elsewhere else None}
+    for asked, goes in (({}, False), ({"unused_rows": True, "_ansible_check_mode": True}, True)):
+        found = rows_found(run(capsys, tmp_path, keep=9, engram=shard, **asked))[str(place)]
+        assert (found["remove"], found["bytes"] >= 3 * 8192, (place / SHARD).exists()) == (goes, True, True)
+    assert "checkpoint_prune_engram" not in found["why"]
+    result = run(capsys, tmp_path, keep=9, engram=shard, unused_rows=True)
+    assert result["changed"] and result["frees"] >= 3 * 8192
+    # What others keep in a directory that the user named stays.
+    assert [path.name for path in place.iterdir()] == ["mine.txt"] if elsewhere else not place.exists()
+    again = run(capsys, tmp_path, keep=9, engram=shard, unused_rows=True)
+    assert not again["changed"] and rows_found(again) == {}
+
+
+@pytest.mark.parametrize(
+    ("engram", "why"),
+    [
+        (None, "which placement the engine has is not known"),
+        ({"placement": "directory"}, "the engine reads them"),
+        ({"placement": "shard"}, "the engine's unit reads them; start the group with the present placement first"),
+        ({"placement": "full"}, "a process has them open"),
+    ],
+)
+def test_rows_that_somebody_reads_stay(capsys, layout, monkeypatch, engram, why):
+    place, root = layout.base / "engram", layout.base.parent
+    rows_in(place)
+    unit = root / "engine.json"
+    unit.write_text(json.dumps({"model": {"engram": str(place) if "unit" in why else "/srv/other"}}))
+    monkeypatch.setattr(pruning, "ENGINE_RECORD", str(unit))
+    other = None
+    if "open" in why:
+        other = subprocess.Popen(["sleep", "60"], stdin=(place / SHARD).open("rb"))
+    try:
+        result = run(capsys, root, keep=9, unused_rows=True, **({"engram": engram} if engram else {}))
+    finally:
+        if other:
+            other.kill()
+            other.wait()
+    found = rows_found(result)[str(place)]
+    assert (found["remove"], found["why"], result["changed"]) == (False, why, False) and (place / SHARD).exists()
 
 
 def test_not_beside_a_staging_that_runs(capsys, layout, tmp_path):

@@ -94,3 +94,18 @@ def test_kernels_are_compared_over_the_nodes(systemd, tmp_path, capsys):
     hosts = {"spark1": {"engine_preflight_result": result}, "spark2": {}}
     rows = engine_caches(result["checks"], hosts, ["spark1", "spark2"])
     assert [(row["node"], row["ok"]) for row in rows[-2:]] == [("spark1", True), ("spark2", False)]
+
+
+def test_kernels_that_the_image_carries_are_not_looked_for(systemd, tmp_path, capsys):
+    (tmp_path / "cache/f/cached_ops/b").mkdir(parents=True)
+    (tmp_path / "cache/f/cached_ops/b/b.o").write_text("")
+    spec = {
+        "ports": {},
+        "model": {"root": "", "path": ""},
+        "cache_directory": str(tmp_path / "cache"),
+        "kernels_from": "image",
+    }
+    result = call(tmp_path, capsys, check=True, spec=spec)
+    assert (result["kernels"], bad(result)) == (None, [])
+    rows = engine_caches([], {"spark1": {"engine_preflight_result": result}}, ["spark1"])
+    assert [row["found"] for row in rows] == ["not looked at: the image carries them"]

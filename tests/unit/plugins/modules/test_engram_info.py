@@ -163,7 +163,7 @@ def test_slices_that_no_engine_reads(nodes, small, tmp_path):
         (tmp_path / "1/tiny/revisions/one" / path).write_bytes(body)
     _rows, unused = nodes.look(1, placement="full")["checks"]
     assert (unused["id"], unused["ok"], unused["severity"]) == ("checkpoint.engram_unused", False, "warning")
-    assert unused["cure"] == f"delete {tmp_path}/1/tiny/engram"
+    assert unused["cure"] == "prune.yml with checkpoint_prune_engram: true deletes them"
 
 
 def test_without_an_active_revision(nodes):

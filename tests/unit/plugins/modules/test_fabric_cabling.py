@@ -46,7 +46,7 @@ def test_the_whole_probe(machine, capsys):
     assert result["ports"] == [{**ROWS[0], "rdma_device": "roce0"}]
     assert result["addresses"] == {"enP7s7": ["192.0.2.11/24"]}
     assert machine[0]["bring_up"]
-    assert machine[0]["wanted"]
+    assert machine[0]["wanted"] == 0
     assert (machine[0]["timing"].duration, machine[0]["timing"].carrier_timeout) == (4, 6)
 
 
@@ -60,16 +60,21 @@ def test_start_leaves_the_work_to_the_background(machine, capsys):
     code, result = run(capsys, phase="start", bring_up=False)
     assert (code, "ports" in result) == (0, False)
     assert machine[0]["run"] == "abc1"
-    assert machine[0]["work"](lambda: False)["ports"][0]["netdev"] == "e0"
-    assert (machine[1]["bring_up"], machine[1]["wanted"]) == (False, False)
+    assert machine[0]["work"](lambda: None)["ports"][0]["netdev"] == "e0"
+    assert (machine[1]["bring_up"], machine[1]["wanted"]) == (False, None)
 
 
 def test_collect_knows_how_long_a_probe_can_take(machine, capsys, monkeypatch):
     asked = []
-    monkeypatch.setattr(cabling_job, "collect", lambda run, timeout: asked.append((run, timeout)) or {"ports": []})
+    monkeypatch.setattr(
+        cabling_job, "collect", lambda run, timeout, since: asked.append((run, timeout, since)) or {"ports": []}
+    )
     code, _result = run(capsys, phase="collect", duration=10, carrier_timeout=20)
     assert code == 0
-    assert asked == [("abc1", 10 * 2 + 20 + fabric_cabling.GRACE)]
+    run(capsys, phase="collect", duration=10, carrier_timeout=20, started_s=2.5)
+    run(capsys, phase="collect", duration=10, carrier_timeout=20, started_s=-1)  # a clock that was set back
+    longest = 10 * 2 + 20 + fabric_cabling.GRACE
+    assert asked == [("abc1", longest, 0), ("abc1", longest, 2.5), ("abc1", longest, 0)]
 
 
 @pytest.mark.parametrize(

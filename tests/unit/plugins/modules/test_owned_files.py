@@ -54,4 +54,4 @@ def test_a_root_takes_the_directories_made_for_it_along(tmp_path: Path, capsys: 
 
 def test_a_path_that_is_nobodys_to_remove_fails(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     failed = run(capsys, ["/etc"], tmp_path)
-    assert failed["failed"] and "paths has /etc" in failed["msg"]
+    assert failed["failed"] and "paths is /etc, expected absolute paths" in failed["msg"]

@@ -42,6 +42,22 @@ def test_a_look_at_this_machine(capsys, tmp_path):
     assert {"platform.kho", "platform.driver", "platform.stale_engine", "rdma.nccl_conf"} <= set(ok)
 
 
+def test_the_channels_are_those_of_the_other_nodes(capsys, monkeypatch):
+    options = {"management_interface": "enP7s7", "management_address": "192.0.2.11", "udp_ports": [7872, 7873]}
+    given = {**options, "peers": ["192.0.2.11", "192.0.2.12"]}
+    assert [(leg.netdev, leg.subnet, leg.udp) for leg in preflight_check.channels(given)] == [
+        ("enP7s7", "192.0.2.12/32", 7872),
+        ("enP7s7", "192.0.2.12/32", 7873),
+    ]
+    assert preflight_check.channels({**given, "management_interface": ""}) == ()
+    ruleset = [{"chain": {"family": "inet", "table": "f", "name": "in", "hook": "input", "policy": "drop"}}]
+    monkeypatch.setattr(preflight_check.platform_look, "_ruleset", lambda: ruleset)
+    result = call(capsys, **given, ports=[])
+    assert [
+        check["severity"] for check in result["checks"] if check["id"] == "platform.channels" and not check["ok"]
+    ] == ["warning"]
+
+
 def test_expectations_of_the_platform_can_be_left_out(capsys):
     result = call(capsys, driver_pairs={}, time_sync=False, swap="unmanaged", page_sizes=[1])
     ok = {check["id"]: check["ok"] for check in result["checks"]}

@@ -6,6 +6,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma_settings import RdmaPlan
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
 from ansible_collections.gb10.ring.plugins.modules import rdma_settings
 
@@ -129,3 +130,19 @@ def test_a_module_in_use_stays_and_is_named(used, capsys, monkeypatch):
     (note,) = call(used, capsys, state="absent")["notes"]
     assert "rdma_ucm stays loaded until the next boot" in note
     assert "in use" in note
+
+
+def test_a_module_that_another_of_them_used_goes_with_it(tmp_path, capsys, monkeypatch):
+    """mlx5_ib is loaded before ib_uverbs and uses it."""
+    loaded = ["mlx5_ib", "ib_uverbs"]
+
+    def run(argv, timeout=60.0, check=True):
+        held = argv[1:] == ["-r", "ib_uverbs"] and "mlx5_ib" in loaded
+        if argv[1:] == ["-r", "mlx5_ib"]:
+            loaded.clear()
+        return Completed(tuple(argv), int(held), "", "modprobe: FATAL: Module ib_uverbs is in use." if held else "")
+
+    monkeypatch.setattr(rdma_machine, "run", run)
+    planned = RdmaPlan(unload=("ib_uverbs", "mlx5_ib"))
+    assert rdma_machine.take_back(planned, tmp_path / "record.json") == []
+    assert loaded == []

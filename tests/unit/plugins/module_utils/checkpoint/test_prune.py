@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.prune import Seen, prune, rows
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.prune import Left, Seen, prune, rows
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Stat
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.switch import Record
 
@@ -47,6 +47,23 @@ def removed(found, keep=2, unfinished=False):
 )
 def test_which_revisions_go(more, keep, gone):
     assert removed(seen(**more), keep) == gone
+
+
+def test_rows_on_another_disk_are_listed_with_their_size_and_give_this_one_nothing():
+    disk = Disk(1000, 100, device=1)
+    rows = {
+        "/engram": Left({"f": Stat(900, 1, 1, 300, 9, device=1)}),
+        "/srv": Left({"f": Stat(900, 1, 1, 400, 9, device=2)}),
+    }
+    kept = {"/used": Left({"f": Stat(900, 1, 1, 500, 8, device=1)}, "the engine reads them")}
+    found = prune(seen(disk=disk, revisions={}, rows={**rows, **kept}), 2, False, unused_rows=True)
+    assert [(item.name, item.bytes, item.remove) for item in found.items] == [
+        ("/engram", 300, True),
+        ("/srv", 400, True),
+        ("/used", 500, False),
+    ]
+    assert found.frees == 300
+    assert prune(seen(disk=disk, revisions={}, rows=rows), 2, False).removed == ()
 
 
 def test_what_goes_gives_back_what_nothing_else_holds():

@@ -89,11 +89,27 @@ def test_in_place_there_is_nothing_to_go_back_to():
     made = decide([node("n0", in_place=held), node("n1")], B)
     assert (made.in_place, made.origin) == (("n0",), "")
     assert "the group is stopped, then n0 replace the old revision file by file" in made.text()
+    assert "n0: 1 file of revision rev-a are replaced (x); the manifest is kept as manifests/rev-a.json" in made.text()
     assert (made.rows[0]["verdict"], made.rows[0]["freed"], made.rows[0]["disk after"]) == (
         "in place",
         "300 B",
         "1.0 kB",
     )
+
+
+def test_files_that_are_lost_are_named_once_for_nodes_that_lose_the_same():
+    held = {"old": A, "files": ["x", "y"], "dropped": ["rev-0"], "after": 1000}
+    rows = {"rows": 9, "row_files": 2, "row_paths": ("s1", "s2"), "shares": "/srv/rows", "manifests": "/c/manifests"}
+    nodes = [node("n0", in_place=held), node("n1", in_place=held), node("n2", **rows), node("n3")]
+    made = decide(nodes, B, consent=True)
+    assert made.given_up == (
+        "n0, n1: revision rev-0 is deleted first, 2 files of revision rev-a are replaced (x, y); the manifest is kept as "
+        "manifests/rev-a.json",
+        "n2: 2 files of Engram rows of revision rev-a in /srv/rows are replaced (s1, s2); the manifest is kept as "
+        "/c/manifests/rev-a.json",
+    )
+    assert all(text in made.text() for text in made.given_up)
+    assert decide([node("n3")], B).given_up == ()
 
 
 def test_refusals_of_all_nodes_come_together():

@@ -53,13 +53,30 @@ def test_what_stands_in_the_way(start, failed, found):
     assert bad[0].severity == "error"
 
 
-def test_kernels_that_differ_are_a_warning():
+def test_kernels_that_differ_end_it_before_anything_is_touched():
     rows = parity([{"id": "x"}], {"a": ["k.so"], "b": []})
     assert rows[0] == {"id": "x"}
     assert [(row["node"], row["ok"], row["found"], row["severity"]) for row in rows[1:]] == [
-        ("a", True, "the kernels that the other nodes have", "warning"),
-        ("b", False, "lacks k.so", "warning"),
+        ("a", True, "the kernels that the other nodes have", "error"),
+        ("b", False, "lacks k.so", "error"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "found"),
+    [
+        ({"a": [], "b": []}, "none on any node"),
+        ({"a": ["k.so"], "b": ["k.so"]}, "the kernels that the other nodes have"),
+        ({"a": None, "b": None}, "not looked at: the image carries them"),
+    ],
+)
+def test_kernels_that_are_alike(kernels, found):
+    assert [(row["ok"], row["found"]) for row in parity([], kernels)] == [(True, found)] * 2
+
+
+def test_kernels_of_an_image_are_not_looked_at():
+    (check,) = [check for check in checks(with_(kernels=None)) if check.id == "engine.kernels"]
+    assert (check.ok, check.found) == (True, "not looked at: the image carries them")
 
 
 @pytest.fixture

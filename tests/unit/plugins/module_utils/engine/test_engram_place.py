@@ -64,6 +64,14 @@ def test_vllm_is_told_where_its_rows_are_as_it_sees_them(renderer, engram, told,
         assert (f"RequiresMountsFor={spec.model.get('engram')}\n" in unit) is directory
 
 
+def test_a_container_that_sees_the_checkpoint_at_its_own_path_gets_the_mount_too():
+    group = GROUPS[VLLM]
+    over = {"model_mount": ROOT, "engram": {"placement": "directory", "directory": "/srv/rows"}}
+    (spec, *_others) = replace(group, overrides=merged(group.overrides, over)).specs()[1]
+    assert spec.env["DSV41_ENGRAM_DIR"] == "/engram-local"
+    assert [one.source for one in spec.container.mounts if one.target == "/engram-local"] == ["/srv/rows"]
+
+
 @pytest.mark.parametrize(
     ("engram", "told", "mount"),
     [

@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -111,6 +112,23 @@ def test_a_rank_that_does_not_end_is_killed(systemd, tmp_path, monkeypatch):
     monkeypatch.setattr(guard_machine, "stop", stop)
     assert group_machine.stop(UNIT, {"units": str(tmp_path)}, 0.2) == ""
     assert killed == [(UNIT, False)]
+
+
+@pytest.mark.parametrize(("stays", "kills"), [(0.5, 0), (60, 1)])
+def test_the_removal_of_a_container_is_waited_for_and_not_for_ever(systemd, tmp_path, monkeypatch, stays, kills):
+    systemd.link("abc")
+    began, killed = time.monotonic(), []
+
+    def run(argv):
+        if time.monotonic() - began > stays:
+            systemd.link("")
+        return "stop-post\n" if "SubState" in argv else ""
+
+    monkeypatch.setattr(group_machine, "command", run)
+    monkeypatch.setattr(group_machine, "CLEAN_S", 2.0)
+    monkeypatch.setattr(guard_machine, "stop", lambda *given: killed.append(given) or "")
+    assert group_machine.stop(UNIT, {"units": str(tmp_path)}, 0.1) == ""
+    assert len(killed) == kills
 
 
 def test_what_is_asked_of_the_journal(systemd):

@@ -115,6 +115,31 @@ def test_what_does_not_is_taken(change):
     assert changed(change).name == RING3
 
 
+FLOORS = {
+    "vllm-tp3-ring-exl3": ("gpu_memory_utilization", 91.5),
+    "vllm-tp3-ring-docker": ("gpu_memory_utilization", 93.2),
+    "vllm-tp2-pair-vision": ("gpu_memory_utilization", 87.5),
+    "vllm-tp2-baremetal": ("gpu_memory_utilization", 81.6),
+    "sglang-tp4-engram": ("mem_fraction_static", 71.5),
+}
+
+
+@pytest.mark.parametrize("name", sorted(set(GROUPS) - {"lab", "lab-vllm-cpu"}))
+def test_every_published_profile_has_a_floor(name):
+    flag, needed = FLOORS[name]
+    floor = needed / 121.6
+    assert changed(options(**{flag: round(floor + 0.001, 4)}), name)
+    with pytest.raises(ProfileError, match=f"expected more than {floor:.3f}"):
+        changed(options(**{flag: round(floor - 0.001, 4)}), name)
+
+
+def test_activations_and_graphs_of_sglang_have_to_fit_beside_its_part():
+    sizes = {"activations_gib": 20, "graphs_gib": 4}
+    assert changed(sizes, "sglang-tp4-engram")
+    with pytest.raises(ProfileError, match=r"activations and graphs 25 GiB beside it: .* at most 0\.794"):
+        changed({**sizes, "graphs_gib": 5}, "sglang-tp4-engram")
+
+
 def test_several_are_told_at_once():
     with pytest.raises(ProfileError) as error:
         changed({"image": "", "env": {"NCCL_CROSS_NIC": 1}, **options(gpu_memory_utilization=0.5)})

@@ -112,6 +112,29 @@ def test_jobs_run_once_on_each_node_with_the_pinned_image(name):
         assert len(job["metadata"]["name"]) <= 63
 
 
+def test_a_changed_job_is_another_one():
+    """The template of a Job is immutable: under its old name a new image would be refused."""
+    group, cluster = CLUSTERS["vllm-tp2-pair-vision"]
+
+    def names(**more):
+        profile, specs = replace(group, overrides={**group.overrides, **more}).specs()
+        return [job["metadata"]["name"] for job in kubernetes.manifests(profile, specs, cluster, "")["30-jobs.yaml"]]
+
+    assert names() == names(port=8081)
+    assert not set(names()) & set(names(image="x@sha256:" + "2" * 64))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_what_the_group_needs_is_found_again_by_its_labels(name):
+    (service,) = cluster_manifests(name)["40-inferenceservice.yaml"]
+    for found in resources(name):
+        if not found["apiVersion"].startswith(CUSTOM):
+            assert found["metadata"]["labels"] == {
+                "app.kubernetes.io/managed-by": "gb10.ring",
+                "app.kubernetes.io/instance": f"default.{service['metadata']['name']}",
+            }
+
+
 def test_without_a_source_the_pods_read_what_is_staged_and_nothing_is_padded():
     manifests = cluster_manifests("vllm-tp2-pair-vision")
     assert manifests["20-model.yaml"][0]["spec"]["source"] == f"pvc://dsv4-vision-dgx3/revisions/{REVISION}"
@@ -124,6 +147,15 @@ def test_no_job_drops_a_page_cache_that_the_engine_uses_as_its_weights():
     group, cluster = CLUSTERS["vllm-tp2-pair-vision"]
     profile, specs = replace(group, overrides={**group.overrides, "page_cache": "keep"}).specs()
     assert kubernetes.manifests(profile, specs, cluster, "")["30-jobs.yaml"] == []
+
+
+@pytest.mark.parametrize(("files", "named"), [((), None), (("config.json",), ["config.json"])])
+def test_a_source_whose_files_are_not_known_names_none(files, named):
+    group, cluster = CLUSTERS["vllm-tp3-ring-exl3"]
+    profile, _specs = group.specs()
+    model = kubernetes.model(profile, replace(cluster, files=files), REVISION)
+    check_custom(model)
+    assert model["spec"].get("files") == named
 
 
 def test_the_operators_key_of_a_source():

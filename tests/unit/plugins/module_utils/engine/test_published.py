@@ -201,11 +201,23 @@ def test_arguments_stand_in_the_published_order(name):
     assert list(flags(ours["spec"]["extraArgs"])) == list(flags(published["spec"]["extraArgs"]))
 
 
-def test_the_model_equals_the_published_one():
-    published, (ours,) = read("llmkube-ring3-model.yml"), cluster_manifests("vllm-tp3-ring-exl3")["20-model.yaml"]
-    assert ours["spec"].pop("files")
-    assert ours["metadata"].pop("namespace") == "default"
-    assert ours == published
+@pytest.mark.parametrize("name", sorted(SERVICES))
+def test_the_model_equals_the_published_one_key_by_key(name):
+    """With its list of files, of which only the order is ours."""
+    published = read(SERVICES[name].replace("inferenceservice", "model"))
+    (ours,) = cluster_manifests(name)["20-model.yaml"]
+    published["metadata"].setdefault("namespace", "default")
+    for resource in (published, ours):
+        resource["spec"]["files"] = sorted(resource["spec"].get("files", ()))
+    wanted, found = leaves(published), leaves(ours)
+    differing = {key for key in {*wanted, *found} if wanted.get(key) != found.get(key)}
+    assert differing == set(read("cluster-differences.yml")[f"{name} Model"])
+
+
+def test_the_published_model_of_three_names_its_54_files():
+    files = read("llmkube-ring3-model.yml")["spec"]["files"]
+    assert len(set(files)) == len(files) == 54
+    assert "files" not in read("llmkube-pair-model.yml")["spec"]
 
 
 DOCS = ROLE.parents[1] / "docs"

@@ -217,6 +217,11 @@ def test_docker_touches_its_own_container_only():
     assert "TimeoutStopSec=45" in text
 
 
+def test_podman_removes_its_own_container_when_conmon_was_killed():
+    text = "\n".join(lines(spec_of(RING3.with_renderer("podman"))))
+    assert "ExecStopPost=-/usr/bin/podman rm --force --ignore --time 0 gb10-ring-engine\n" in text
+
+
 def test_podman_gets_the_same_as_docker():
     spec, docker = spec_of(RING3.with_renderer("podman")), spec_of()
     found = joined(spec)

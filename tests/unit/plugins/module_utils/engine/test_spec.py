@@ -174,6 +174,25 @@ def test_a_container_sees_the_checkpoint_and_the_cache_at_its_own_paths():
     assert spec.container.reference == "vllm-dsv41:exl3a"
 
 
+@pytest.mark.parametrize("name", sorted(set(GROUPS) - {"lab", "lab-vllm-cpu"}))
+def test_compiled_kernels_are_where_the_nodes_are_compared(name):
+    """FlashInfer puts them below .cache/flashinfer of its base, of the home directory without one; a container's root is at home in /root."""
+    group = GROUPS[name]
+    profile, (spec, *_others) = group.specs()
+    base = spec.env.get("FLASHINFER_WORKSPACE_BASE") or spec.env.get("HOME") or "/root"
+    cache = profile.cache_mount if spec.container else profile.cache_directory
+    kept = f"{base}/.cache/flashinfer".startswith(f"{cache}/")
+    assert kept is (spec.kernels_from == "cache")
+    assert (spec.kernels_from == "image") is (name == "vllm-tp3-ring-exl3")
+
+
+def test_a_program_of_the_node_has_no_kernels_of_an_image():
+    executable = {"executable": "/opt/vllm/bin/vllm"}
+    ring = GROUPS["vllm-tp3-ring-exl3"]
+    _profile, specs = replace(ring, overrides={**executable, "renderer": "venv"}).specs()
+    assert {spec.kernels_from for spec in specs} == {"cache"}
+
+
 def test_sglang_ranks_differ_in_rank_address_and_rows():
     _profile, specs = GROUPS["sglang-tp4-engram"].specs()
     assert [spec.argv[spec.argv.index("--node-rank") + 1] for spec in specs] == ["0", "1", "2", "3"]

@@ -25,9 +25,9 @@ class Head:
         self.root, self.run = root, str(root / "run")
         (root / "run/gb10-ring-group").mkdir(parents=True)
         (root / "incidents").mkdir()
-        self.paths = {name: str(root / name) for name in ("run", "engine", "incidents", "hold", "status")}
+        self.paths = {name: str(root / name) for name in ("run", "engine", "running", "incidents", "hold", "status")}
         (root / "engine").write_text(json.dumps({"url": "http://192.0.2.1:8000", "served_model_name": "m"}))
-        self.probe, self.asked = PASS, 0
+        self.probe, self.asked, self.model = PASS, 0, ""
         self.supervisor()
         self.watch = self.begin()
 
@@ -37,6 +37,7 @@ class Head:
 
     def answer(self, where, limits):
         self.asked += 1
+        self.model = where.model
         assert where.host == "192.0.2.1"
         return self.probe
 
@@ -189,6 +190,28 @@ def test_without_a_record_of_the_engine_it_does_not_arm(head, text):
     head.rounds(3)
     assert (head.phase(), head.asked) == ("waiting", 0)
     assert str(head.root / "engine") in head.status()["state"]["problem"]
+
+
+def test_a_record_that_was_written_and_does_not_run_yet_is_not_asked_for(head):
+    def record(name, digest):
+        text = json.dumps({"url": "http://192.0.2.1:8000", "served_model_name": name, "hash": digest})
+        (head.root / "engine").write_text(text)
+
+    record("old", "h1")
+    (head.root / "running").write_text("h1\n")
+    head.rounds()
+    record("new", "h2")
+    head.rounds(2)
+    assert head.model == "old"
+    head.watch = head.begin()  # nor by one that was started anew
+    head.rounds(2)
+    assert head.model == "old"
+    (head.root / "running").write_text("h2\n")
+    head.rounds(2)
+    assert head.model == "new"
+    (head.root / "running").unlink()
+    head.rounds(2)
+    assert (head.model, head.phase()) == ("new", "armed")
 
 
 def test_the_program_begins_with_its_settings(head, monkeypatch, capsys):

@@ -22,15 +22,15 @@ def left(folder: Path) -> list[str]:
 def test_work_goes_on_until_its_result_is_wanted(tmp_path: Path) -> None:
     def work(wanted: Any) -> dict[str, Any]:
         end = time.monotonic() + 10
-        while not wanted() and time.monotonic() < end:
+        while wanted() is None and time.monotonic() < end:
             time.sleep(0.01)
         return {"wanted": wanted(), "pid": os.getpid(), "session": os.getsid(0)}
 
     cabling_job.start("run1", work, tmp_path)
     time.sleep(0.2)
     assert left(tmp_path) == ["run1.json"]
-    result = cabling_job.collect("run1", 10, tmp_path)
-    assert result["wanted"]
+    result = cabling_job.collect("run1", 10, tmp_path, since=1.5)
+    assert result["wanted"] == 1.5
     assert result["pid"] != os.getpid()
     assert result["session"] != os.getsid(0)
     assert left(tmp_path) == []

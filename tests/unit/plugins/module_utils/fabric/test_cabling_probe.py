@@ -66,6 +66,17 @@ def test_a_window_stays_open_until_the_result_is_wanted_and_two_seconds_more() -
     assert window.closed(152, waiting=False)
 
 
+def test_a_window_does_not_wait_for_nodes_that_have_started_long_ago() -> None:
+    for since, end in ((0.0, 152.0), (1.5, 150.5), (3.0, 150.0)):
+        window = Window(100, TIMING)
+        window.wanted(150, since)
+        assert window.closed(150, waiting=False) is (since > 2)
+        assert window.closed(end, waiting=False)
+    window = Window(148, TIMING)
+    window.wanted(150, 3.0)
+    assert not window.closed(151.9, waiting=False)  # its own duration holds in any case
+
+
 def test_a_window_that_nobody_wants_closes_after_two_minutes() -> None:
     assert Window(100, TIMING).closed(220, waiting=False)
 
@@ -134,7 +145,9 @@ def exchange(wires: Sequence[FakeWire], clock: Clock, wanted_from: float = 0) ->
         return Hello("r", "m1", "spark1", nic.netdev, nic.port, nic.rail)
 
     given = dict(zip(NICS, wires, strict=False))
-    return cabling_probe.exchange(given, hello, TIMING, lambda: clock() >= wanted_from, clock=clock, wait=clock.wait)
+    return cabling_probe.exchange(
+        given, hello, TIMING, lambda: 0.0 if clock() >= wanted_from else None, clock=clock, wait=clock.wait
+    )
 
 
 def test_every_wire_sends_four_frames_a_second_with_its_own_place() -> None:
@@ -216,7 +229,7 @@ def links(monkeypatch: pytest.MonkeyPatch) -> FakeLinks:
 
 
 def observe(bring_up: bool) -> list[dict[str, Any]]:
-    return cabling_probe.observe(NICS, ME, Timing(0, 0), bring_up, lambda: True)
+    return cabling_probe.observe(NICS, ME, Timing(0, 0), bring_up, lambda: 0.0)
 
 
 def quick(monkeypatch: pytest.MonkeyPatch, outcome: Any = None) -> None:

@@ -81,3 +81,41 @@ def test_which_legs_are_shut(ruleset, shut):
 def test_dockers_forward_chain_is_told_apart():
     (block,) = blocks([chain("forward", name="FORWARD"), chain("input", "accept")], LEGS)
     assert (block.chain, block.hook, block.netdevs) == ("ip filter FORWARD", "forward", BOTH)
+
+
+UDP = Leg("enP7s7", "192.0.2.12/32", 7873)
+L4 = {"meta": {"key": "l4proto"}}
+DPORT = {"payload": {"protocol": "udp", "field": "dport"}}
+
+
+@pytest.mark.parametrize(
+    ("rules", "shut"),
+    [
+        ([], True),
+        ([rule(match(DPORT, 7873), ACCEPT)], False),
+        ([rule(match(L4, "udp"), match(DPORT, {"range": [7000, 8000]}), ACCEPT)], False),
+        (
+            [
+                rule(
+                    match(L4, 17), match({"payload": {"protocol": "th", "field": "dport"}}, {"set": [22, 7873]}), ACCEPT
+                )
+            ],
+            False,
+        ),
+        ([rule(match({"payload": {"protocol": "ip", "field": "protocol"}}, "udp"), ACCEPT)], False),
+        ([rule(match(DPORT, 7872), ACCEPT)], True),
+        ([rule(match(DPORT, {"range": [1, 1023]}), ACCEPT)], True),
+        ([rule(match(L4, "tcp"), ACCEPT)], True),
+        ([rule(match({"payload": {"protocol": "tcp", "field": "dport"}}, 7873), ACCEPT)], True),
+        ([rule(match(SADDR, "192.0.2.12"), match(DPORT, 7873), ACCEPT)], False),
+        ([rule(match(SADDR, "192.0.2.13"), match(DPORT, 7873), ACCEPT)], True),
+        ([rule(match(IIF, "enP7s7"), ACCEPT)], False),
+        ([rule(match(DPORT, 7873, "!="), ACCEPT)], True),
+    ],
+)
+def test_udp_to_a_port(rules, shut):
+    assert bool(blocks([chain(), *rules], [UDP])) is shut
+
+
+def test_a_rule_for_one_port_says_nothing_of_a_whole_leg():
+    assert blocks([chain(), rule(match(L4, "udp"), match(DPORT, 7873), ACCEPT)], LEGS)[0].netdevs == BOTH

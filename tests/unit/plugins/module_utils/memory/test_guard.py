@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pytest
 
@@ -15,7 +14,6 @@ from ansible_collections.gb10.ring.plugins.module_utils.memory import guard
 from ansible_collections.gb10.ring.plugins.module_utils.memory.guard import Memory, Sample, State, step
 from ansible_collections.gb10.ring.plugins.module_utils.memory.guard_profiles import PROFILES, RING, limits
 
-FIXTURES = Path(__file__).parents[3] / "fixtures/memory"
 GIB = 1024
 HEALTHY = Memory(free=10 * GIB, available=11 * GIB, cached=1500)
 
@@ -180,59 +178,6 @@ def test_an_engine_that_uses_the_page_cache_is_never_dropped():
 @pytest.mark.parametrize(("free", "actions"), [(1500, []), (251, []), (249, [(2, "drop"), (4, "stop")])])
 def test_the_lean_profile_leaves_its_working_point_alone(free, actions):
     assert kinds(replay(every(2, 30, Memory(free, free, 200)), PROFILES["lean"])) == actions
-
-
-# --- A recorded machine: 4 GiB taken at up to 1.2 GiB/s, held and given back, then a file of 1 GiB in the page cache
-
-
-def recorded(others: int, less_cache: int = 0):
-    """Seconds and memory, as if others held so many MiB more, and so much less were in the page cache."""
-    lines = (FIXTURES / "recorded/trace.tsv").read_text(encoding="ascii").splitlines()[1:]
-    names, *rows = [line.split("\t") for line in lines]
-    found = []
-    for row in rows:
-        memory = guard.parse_meminfo("".join(f"{name}: {kib} kB\n" for name, kib in zip(names, row, strict=True)))
-        less = Memory(others, others + less_cache, less_cache)
-        found.append((float(row[0]), Memory(*(now - held for now, held in zip(memory, less, strict=True)))))
-    return found
-
-
-def follow(trace, ready):
-    """What the guard does along a trace that goes on whatever it does, at its own pace: kind and MiB free at that moment."""
-    state, actions, now = State(), [], trace[0][0]
-    while now <= trace[-1][0]:
-        one = sample(now, [memory for at, memory in trace if at <= now][-1], ready=ready)
-        state, action = step(state, one, RING)
-        if action:
-            actions.append((action.kind, one.memory.free))
-        now += guard.pause(state, one, RING)
-    return actions
-
-
-def test_the_recorded_trace_is_one_of_a_process_that_takes_4_gib():
-    free = [memory.free for _at, memory in recorded(0)]
-    assert max(free) - min(free) > 4 * GIB
-    assert min(free) > 5 * GIB and max(memory.cached for _at, memory in recorded(0)) > 12 * GIB
-
-
-@pytest.mark.parametrize("ready", [True, False], ids=["serving", "loading"])
-def test_a_recorded_machine_with_room_is_left_alone(ready):
-    assert follow(recorded(0), ready) == []
-
-
-@pytest.mark.parametrize("less_cache", [0, 10100])
-@pytest.mark.parametrize(("others", "lowest"), [(5300, 392), (4500, 1192)])
-def test_a_recorded_fall_is_stopped_above_1_gib(others, lowest, less_cache):
-    trace = recorded(others, less_cache)
-    assert min(memory.free for _at, memory in trace) == lowest
-    actions = follow(trace, ready=True)
-    assert [kind for kind, _free in actions] == (["stop"] if less_cache else ["drop", "stop"])
-    assert actions[-1][1] > 1.3 * GIB
-
-
-def test_a_recorded_cache_that_fills_is_dropped_and_stops_nothing():
-    """MemFree sinks below 4 GiB while MemAvailable stays."""
-    assert {kind for kind, _free in follow(recorded(4000, 10100), ready=True)} == {"drop"}
 
 
 # --- A node in simulation: the guard acts, the node reacts

@@ -196,6 +196,14 @@ def test_the_firewall_is_judged_where_it_is_known(tmp_path, said):
     assert check.found == "chain ip filter INPUT lets nothing new in on enp1s0f0np0"
     assert "sudo ufw allow in on enp1s0f0np0" in check.cure
     assert bad(replace(found, ruleset=None), legs=legs) == {}
+    channels = tuple(Leg("enP7s7", f"192.0.2.{peer}/32", port) for port in (7873, 7872) for peer in (12, 13))
+    assert bad(found, channels=channels) == {"platform.channels": "warning"}
+    check = next(check for check in checks(found, Expected("spark1", channels=channels)) if not check.ok)
+    assert check.found == "chain ip filter INPUT seems to drop UDP to 7872, 7873 on enP7s7"
+    assert "sudo ufw allow in on enP7s7 to any port 7872 proto udp and sudo ufw allow" in check.cure
+    assert (
+        bad(replace(found, ruleset=()), channels=channels) == bad(replace(found, ruleset=None), channels=channels) == {}
+    )
 
 
 @pytest.fixture
