@@ -116,6 +116,10 @@ options:
     type: list
     elements: dict
     default: []
+  etc_root:
+    description: Directory that stands for C(/etc), where the engine role keeps the id of the image that this node has.
+    type: path
+    default: /etc
 attributes:
   check_mode:
     description: Skipped in check mode, since it loads the fabric.
@@ -175,11 +179,13 @@ log:
   elements: str
 """
 
+import json
+
 from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import allreduce, allreduce_engine, nccl, nccl_log
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import PORT_OPTIONS
-from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, run
+from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text, run
 
 SPEC = {
     "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
@@ -202,6 +208,7 @@ SPEC = {
     "fail_below": {"type": "float", "default": 0},
     "environment": {"type": "dict", "default": {}},
     "functions": {"type": "list", "elements": "dict", "default": []},
+    "etc_root": {"type": "path", "default": "/etc"},
 }
 SHOWN = 200
 
@@ -218,11 +225,20 @@ def settings_of(options):
     )
 
 
+def recorded(etc_root):
+    """What the engine role wrote down of the rank; empty when there is nothing of use."""
+    try:
+        held = json.loads(read_text(f"{etc_root}/gb10-ring/engine.json") or "{}")
+    except ValueError:
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
 def executed(options, settings, env):
     """What the program told, and all that it and its libraries wrote."""
     place = allreduce.Place(options["rank"], options["size"], options["head_address"], options["rendezvous_port"])
     try:
-        command = options["command"] or allreduce_engine.command(options["engine"])
+        command = options["command"] or allreduce_engine.command(options["engine"], recorded(options["etc_root"]))
         argv = allreduce.argv(command, settings, place, env)
         done = run(argv, timeout=settings.timeout + allreduce.MARGIN, check=False, stdin=options["program"])
     except (HostError, allreduce_engine.NoCommandError) as error:

@@ -204,7 +204,7 @@ ROUNDS = {
                 found="failed (failed), signal",
                 cure="journalctl -u gb10-ring-engine",
                 beside=(*DOWN, ("spark1", "engine.health"), ("spark1", "engine.watchdog")),
-                others="ended with its group: spark2: its engine ended by itself: signal",
+                others="failed (failed), exit-code, status 1",  # they end on seeing its connection close, before they are stopped
             ),
         ),
         tags="engine",

@@ -21,9 +21,10 @@ class NoCommandError(ValueError):
     """The profile names nothing that a node could run; the text is the message for the user."""
 
 
-def command(profile: Mapping[str, Any]) -> list[str]:
-    """Words that run the Python of the serving image, or of the serving virtual environment. profile: complete; empty: none is
-    known, so the node's own Python. Raises NoCommandError.
+def command(profile: Mapping[str, Any], record: Mapping[str, Any]) -> list[str]:
+    """Words that run the Python of the serving image, or of the serving virtual environment. Raises NoCommandError.
+
+    profile: complete; empty: none is known, so the node's own Python. record: the rank's engine.json, empty where none is.
     """
     if not profile:
         return [PYTHON]
@@ -43,10 +44,17 @@ def command(profile: Mapping[str, Any]) -> list[str]:
         *(_gpus(renderer, gpus) if gpus else ()),
         *(word for capability in profile["capabilities"] for word in ("--cap-add", capability)),
         *(word for device in profile["devices"] for word in ("--device", device)),
-        *("--entrypoint", "sh", profile["image_id"] or profile["image"]),
+        *("--entrypoint", "sh", _image(profile, record)),
         # A shell stays the container's first process: there the kernel's alarm, with which the program ends itself, does nothing.
         *("-c", _started(_python(profile)), "allreduce"),
     ]
+
+
+def _image(profile: Mapping[str, Any], record: Mapping[str, Any]) -> str:
+    """The image's id where it is known: a node that was given the image by a neighbour does not know it by its name and digest."""
+    placed = record.get("container") or {}
+    known = placed.get("image") if placed.get("reference") == profile["image"] else ""
+    return str(profile["image_id"] or known or profile["image"])
 
 
 def _started(python: str) -> str:

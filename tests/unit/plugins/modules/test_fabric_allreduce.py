@@ -113,9 +113,12 @@ def test_the_engines_profile_gives_image_and_settings(commands, run):
         "devices": ["/dev/infiniband"],
         "env": {"NCCL_PROTO": "^LL128", "NCCL_IB_HCA": "={rdma_devices}", "NCCL_DEBUG": "WARN", "HOME": "/cache"},
     }
-    assert failed(run(command=[], engine=engine)) == set()
+    (commands.folder / "gb10-ring").mkdir()
+    record = {"container": {"image": "sha256:00", "reference": "x:1"}}
+    (commands.folder / "gb10-ring/engine.json").write_text(json.dumps(record))
+    assert failed(run(command=[], engine=engine, etc_root=str(commands.folder))) == set()
     call = commands.calls("docker")[0]
-    assert "--entrypoint sh x:1 -c" in call
+    assert "--entrypoint sh sha256:00 -c" in call
     assert "--env NCCL_PROTO=^LL128" in call
     assert "--env NCCL_DEBUG=INFO" in call
     assert "--env NCCL_IB_HCA==rocep1s0f0,rocep1s0f1,roceP2p1s0f0,roceP2p1s0f1" in call

@@ -35,7 +35,7 @@ def profile(**changed):
 
 
 def test_docker():
-    assert " ".join(allreduce_engine.command(profile())) == (
+    assert " ".join(allreduce_engine.command(profile(), {})) == (
         "docker run --rm -i --pull never --log-driver none --network host --ipc host --ulimit memlock=-1:-1 "
         "--security-opt no-new-privileges --cap-drop ALL --gpus all "
         f'--cap-add IPC_LOCK --device /dev/infiniband --entrypoint sh {DIGEST} -c python3 "$@"; exit $? allreduce'
@@ -43,7 +43,9 @@ def test_docker():
 
 
 def test_podman():
-    assert " ".join(allreduce_engine.command(profile(renderer="podman", capabilities=["IPC_LOCK", "SYS_NICE"]))) == (
+    assert " ".join(
+        allreduce_engine.command(profile(renderer="podman", capabilities=["IPC_LOCK", "SYS_NICE"]), {})
+    ) == (
         "podman run --rm -i --pull never --log-driver none --network host --ipc host --ulimit memlock=-1:-1 "
         "--security-opt no-new-privileges --cap-drop ALL --device nvidia.com/gpu=all "
         f'--cap-add IPC_LOCK --cap-add SYS_NICE --device /dev/infiniband --entrypoint sh {DIGEST} -c python3 "$@"; exit $? allreduce'
@@ -68,7 +70,21 @@ def test_podman():
     ],
 )
 def test_the_image_and_its_python(changed, end):
-    assert allreduce_engine.command(profile(**changed))[-4:] == end
+    assert allreduce_engine.command(profile(**changed), {})[-4:] == end
+
+
+@pytest.mark.parametrize(
+    ("image_id", "container", "runs"),
+    [
+        ("", {"image": "sha256:00", "reference": f"r.example/vllm@{DIGEST}"}, "sha256:00"),
+        ("", {"image": "sha256:00", "reference": "r.example/vllm@sha256:11"}, f"r.example/vllm@{DIGEST}"),
+        ("", None, f"r.example/vllm@{DIGEST}"),
+        (DIGEST, {"image": "sha256:00", "reference": f"r.example/vllm@{DIGEST}"}, DIGEST),
+    ],
+)
+def test_the_id_that_the_engine_role_found_is_run(image_id, container, runs):
+    given = profile(image=f"r.example/vllm@{DIGEST}", image_id=image_id)
+    assert allreduce_engine.command(given, {"container": container})[-4] == runs
 
 
 @pytest.mark.parametrize("beside", [True, False])
@@ -82,7 +98,7 @@ def test_what_the_containers_shell_runs(tmp_path, monkeypatch, beside):
     if not beside:
         (tmp_path / "engine's/python3").unlink()
     monkeypatch.setenv("PATH", f"{tmp_path}/path:{os.environ['PATH']}")
-    words = allreduce_engine.command(profile(executable=f"{tmp_path}/engine's/vllm"))
+    words = allreduce_engine.command(profile(executable=f"{tmp_path}/engine's/vllm"), {})
     argv = ["sh", *words[words.index(DIGEST) + 1 :], "-", "two words"]
     done = subprocess.run(argv, input="program", capture_output=True, text=True, timeout=20, check=False)
     where = "engine's" if beside else "path"
@@ -90,7 +106,7 @@ def test_what_the_containers_shell_runs(tmp_path, monkeypatch, beside):
 
 
 def test_without_gpus_none_is_asked_for():
-    words = allreduce_engine.command(profile(gpus="", devices=[]))
+    words = allreduce_engine.command(profile(gpus="", devices=[]), {})
     assert "--gpus" not in words
     assert "--device" not in words
 
@@ -104,13 +120,13 @@ def test_without_gpus_none_is_asked_for():
     ],
 )
 def test_a_python_of_the_node(given, words):
-    assert allreduce_engine.command(given) == words
+    assert allreduce_engine.command(given, {}) == words
 
 
 def test_pods_cannot_be_run_from_a_node():
     given = {**profile(), "renderer": "kubernetes"}
     with pytest.raises(allreduce_engine.NoCommandError, match="set fabric_allreduce_command"):
-        allreduce_engine.command(given)
+        allreduce_engine.command(given, {})
 
 
 @pytest.mark.parametrize("path", sorted(PROFILES.glob("*.yml")), ids=lambda path: path.stem)
@@ -118,7 +134,7 @@ def test_every_profile_of_the_role_has_a_command(path):
     values = yaml.safe_load(path.read_text(encoding="utf-8"))
     size = values["tensor_parallel"] if isinstance(values["tensor_parallel"], int) else 3
     given = parse({**values, "image_id": DIGEST}, size).to_dict()
-    assert allreduce_engine.command(given)[0] in ("docker", f"{Path(given['executable']).parent}/python3")
+    assert allreduce_engine.command(given, {})[0] in ("docker", f"{Path(given['executable']).parent}/python3")
     assert set(allreduce_engine.settings(given, {})) >= {
         name for name in given["env"] if name.startswith("NCCL_") and not name.startswith("NCCL_DEBUG")
     }
