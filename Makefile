@@ -9,7 +9,7 @@ VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
 WHEELS := $(VENV)/share/gb10-ring/wheels
 SITE := ansible-playbook playbooks/site.yml -i inventories/lab/ring.yml
-PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py made.py plan.py host.py transient.py own_service.py own_service_host.py)
+PURE := $(addprefix plugins/module_utils/,topology fabric checkpoint memory engine report before.py made.py plan.py host.py transient.py own_service.py own_service_host.py packages.py)
 export PATH := $(BIN):$(PATH)
 
 # The tests have a lab of their own beside the one of `make demo`.
@@ -115,7 +115,8 @@ restage: lab-base ## Model updates: what they cost in bytes and downtime, bad on
 
 restage-full: lab-base ## Updates of slices; damaged files, disks that hold no second revision; ten kills of the controller, each with the run after it
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_slices.py; \
-	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_disk.py tests/lab/test_restage_kills.py
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_disk.py tests/lab/test_restage_kills.py; \
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_chunks.py
 
 engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes; 20 kills, flipped bits
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up --nodes 4; \

@@ -39,7 +39,8 @@ def apply(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[Un
 def _stop(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[UnitState, list[str]]:
     unit, run_root, proc = options["unit"], options["run_root"], Path(options["proc_root"])
     since = machine.began(unit)
-    _tell(run_root, "stopped", options["reason"])
+    if acts or Path(run_root, group_intent.FOLDER).exists():  # where nothing was ever started there is nobody to tell
+        _tell(run_root, "stopped", options["reason"])
     after = machine.change_state(unit, "stopped", options["timeout_s"]) if acts else before
     removed = traces_look.remove_segments(proc, Path(options["shm_root"]), since)
     spec = traces_look.record(options["etc_root"])

@@ -226,6 +226,12 @@ def test_service_start_stop_and_nothing_to_do(systemd, capsys, tmp_path):
     assert systemd.calls == ["start", "stop"]
 
 
+def test_a_stop_where_nothing_was_ever_started_leaves_nothing(systemd, capsys, tmp_path):
+    """Or a second uninstallation would find something to remove."""
+    assert not service(capsys, tmp_path, state="stopped")["changed"]
+    assert not (tmp_path / "run_root/gb10-ring-group").exists()
+
+
 def test_service_looks_at_what_a_stop_leaves(systemd, capsys, tmp_path):
     systemd.active, systemd.sub = "active", "running"
     (tmp_path / "etc_root/gb10-ring").mkdir(parents=True)
