@@ -140,7 +140,7 @@ fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe chang
 	  $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
-verify-test: lab-base report-deps ## verify.yml: under 20 s, all green, changes nothing, its page in Chromium; 18 planted faults, each named with its cure
+verify-test: lab-base report-deps ## verify.yml: under 20 s, all green, changes nothing, its page in Chromium; 19 planted faults, each named with its cure
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m 'not full' tests/lab/test_verify.py
 
 verify-full: lab-base report-deps ## The faults that hide others or end the group: cable, clock, watchdog, health, supervisor, answers, image, stopped and dead ranks, a lost node
