@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 from ..report.checks import Check, Severity
 
 MARK = "gb10-ring-allreduce: "
+_HINT = re.compile(r"See '\S+ run --help'")  # what Docker ends its errors with
 MARGIN = 30.0  # seconds beyond the program's own timeout, after which it is ended from outside
 
 
@@ -106,7 +108,8 @@ def parse(stdout: str, stderr: str, rc: int) -> dict[str, Any]:
             told = None
         if isinstance(told, dict) and ("error" in told or told.get("results")):
             return told
-    said = [line.strip() for line in (stderr.strip() or stdout.strip()).splitlines() if line.strip()]
+    lines = [line.strip() for line in (stderr.strip() or stdout.strip()).splitlines() if line.strip()]
+    said = [line for line in lines if not _HINT.match(line)] or lines
     return {"error": f"exit {rc} without a result: {said[-1] if said else 'no output'}"}
 
 

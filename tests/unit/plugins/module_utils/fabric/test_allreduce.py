@@ -96,6 +96,7 @@ def test_sizes_without_room_are_told():
     [
         ('NCCL INFO x\n\ngb10-ring-allreduce: {"error": "no GPU"}\n', "", "no GPU"),
         ("", "docker: no such image\n", "exit 125 without a result: docker: no such image"),
+        ("", "docker: no such image\n\nSee 'docker run --help'.\n", "exit 125 without a result: docker: no such image"),
         ("", "", "exit 125 without a result: no output"),
         ("gb10-ring-allreduce: {broken\n", "", "exit 125 without a result: gb10-ring-allreduce: {broken"),
         ("gb10-ring-allreduce: {}\n", "", "exit 125 without a result: gb10-ring-allreduce: {}"),
