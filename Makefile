@@ -43,10 +43,11 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	lab/ctl exec -- $(SITE)
 	@lab/ctl status --look
 
-# Two lanes side by side: what needs processors and what waits for networks and timers; their labs do not meet.
+# Two lanes side by side: what needs processors and what waits for networks and timers; their labs do not meet. What is held to a time
+# comes last in the longer lane, when the other has ended.
 CODE_LANE := lint unit sanity report-test
 FABRIC_LANE := fabric-test shapes
-LAB_LANE := lab-test faults verify-test staging restage engram host-test guard-test engine-life molecule
+LAB_LANE := lab-test faults engram host-test guard-test engine-life staging molecule restage verify-test
 
 test: report-deps lab-base ## The quick set of checks, in under 40 minutes on two cores; test-full has them all
 	$(MAKE) -j2 --output-sync=line lane-1 lane-2
