@@ -81,7 +81,8 @@ def test_a_model_that_thinks_by_default_answers_everything_too(tmp_path):
     on("spark1", f"mkdir -p /run/gb10-lab; echo thinks >{FAULTS}")
     try:
         report = verify(tmp_path, **ENGINE)
-        unknown = verify(tmp_path, **ENGINE, engine_overrides={"thinking": {"disable": None}})
+        overrides = {**ENGINE["engine_overrides"], "thinking": {"disable": None}}
+        unknown = verify(tmp_path, **{**ENGINE, "engine_overrides": overrides})
     finally:
         on("spark1", f"rm -f {FAULTS}")
     assert failed(report) == set()
