@@ -148,7 +148,7 @@ def carry_out(wanted, options, check_mode):
     """Bring it about, or plan it in check mode; the plan and notes. Raises HostError."""
     steps = planned(wanted, options)
     if not check_mode:
-        rdma_machine.apply(steps, Path(options["record_path"]))
+        rdma_machine.apply(steps, Path(options["record_path"]), Path(options["sys_root"]))
     return steps, [], steps.plan.changed
 
 

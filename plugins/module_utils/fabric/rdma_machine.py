@@ -8,12 +8,13 @@ from __future__ import annotations
 import os
 import resource
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from .. import before, made
 from ..host import HostError, read_text, replace_text, run, write_text
-from .rdma_settings import RdmaPlan, Wanted, builtin_names, files, memlock_bytes, merged, to_load
+from .rdma_settings import RdmaPlan, Wanted, builtin_names, depended_on, files, memlock_bytes, merged, to_load
 
 
 def current_files(etc_root: Path, wanted: Wanted) -> dict[str, str]:
@@ -75,10 +76,17 @@ def memlock_allowed(memlock: str) -> bool:
     return True
 
 
-def apply(planned: RdmaPlan, record: Path) -> None:
+def _brought(modules: Iterable[str], sys_root: Path) -> tuple[str, ...]:
+    loaded = loaded_modules(sys_root)
+    shown = [run(["modprobe", "--show-depends", name], check=False).stdout for name in modules]
+    return tuple(dict.fromkeys(name for text in shown for name in depended_on(text, loaded)))
+
+
+def apply(planned: RdmaPlan, record: Path, sys_root: Path) -> None:
     """The record first, then the files, then the modules; every module is tried before HostError names those that failed."""
     if not planned.plan.changed:
         return
+    planned = replace(planned, brought=_brought(planned.modules, sys_root))
     write_text(record, before.render(merged(load_record(record), planned)))
     made.note([change.what for change in planned.files if change.after], record.parent)
     _write(planned)

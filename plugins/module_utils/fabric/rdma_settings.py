@@ -40,11 +40,15 @@ class Wanted:
 
 @dataclass(frozen=True)
 class RdmaPlan:
-    """The steps of one call; ``plan`` shows exactly these. unload: modules to take out again, last loaded first."""
+    """The steps of one call; ``plan`` shows exactly these. unload: modules to take out again, last loaded first.
+
+    brought: modules that loading will bring with it, in their order.
+    """
 
     files: tuple[Change, ...] = ()
     modules: tuple[str, ...] = ()
     unload: tuple[str, ...] = ()
+    brought: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
 
     @property
@@ -107,6 +111,13 @@ def to_load(modules: Iterable[str], loaded: Iterable[str], builtin: Iterable[str
     return tuple(name for name in modules if _same(name) not in there)
 
 
+def depended_on(shown: str, loaded: Iterable[str]) -> list[str]:
+    """Modules that are loaded before this one and are not there yet. shown: what `modprobe --show-depends` prints of it."""
+    paths = [words[1] for line in shown.splitlines() if (words := line.split())[:1] == ["insmod"] and len(words) > 1]
+    there = {_same(name) for name in loaded}
+    return [name for name in builtin_names("\n".join(paths))[:-1] if _same(name) not in there]
+
+
 def builtin_names(text: str) -> list[str]:
     """Module names of a kernel's modules.builtin file."""
     return [re.sub(r"\.ko(\.\w+)?$", "", line.rsplit("/", 1)[-1]) for line in text.split()]
@@ -131,7 +142,7 @@ def decide(wanted: Wanted, etc: str, current: Mapping[str, str], missing: Sequen
 def merged(record: Mapping[str, Any], planned: RdmaPlan) -> dict[str, Any]:
     """The record with what this plan replaces; what is recorded already stays."""
     modules = list(record.get("modules", []))
-    modules += [name for name in planned.modules if name not in modules]
+    modules += [name for name in (*planned.brought, *planned.modules) if name not in modules]
     return {"files": before.remember(record.get("files", {}), planned.files), "modules": modules}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils import made
 from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_machine
-from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma_settings import RdmaPlan, Wanted, decide
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.rdma_settings import RdmaPlan, Wanted, decide, way_back
 from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
 
 WANTED = Wanted(("mlx5_core", "rdma_ucm"), "unlimited", "infinity")
@@ -50,12 +50,12 @@ def test_unloadable(monkeypatch):
 def test_apply(tmp_path, monkeypatch):
     ran = modprobe(monkeypatch)
     planned = decide(WANTED, str(tmp_path), rdma_machine.current_files(tmp_path, WANTED), ["rdma_ucm"])
-    rdma_machine.apply(planned, tmp_path / "record.json")
-    assert ran == [["modprobe", "rdma_ucm"]]
+    rdma_machine.apply(planned, tmp_path / "record.json", tmp_path)
+    assert ran == [["modprobe", "--show-depends", "rdma_ucm"], ["modprobe", "rdma_ucm"]]
     assert not decide(WANTED, str(tmp_path), rdma_machine.current_files(tmp_path, WANTED), []).plan.changed
     gone = Wanted((), "", "")
     rdma_machine.apply(
-        decide(gone, str(tmp_path), rdma_machine.current_files(tmp_path, gone), []), tmp_path / "record.json"
+        decide(gone, str(tmp_path), rdma_machine.current_files(tmp_path, gone), []), tmp_path / "record.json", tmp_path
     )
     assert {path.name for path in tmp_path.rglob("*") if path.is_file()} == {"record.json", made.RECORD}
 
@@ -63,8 +63,8 @@ def test_apply(tmp_path, monkeypatch):
 def test_every_module_is_tried(tmp_path, monkeypatch):
     ran = modprobe(monkeypatch, broken=["a", "b"])
     with pytest.raises(HostError, match=r"the files are written.*Module a not found.*Module b not found"):
-        rdma_machine.apply(RdmaPlan(modules=("a", "b", "c")), tmp_path / "record.json")
-    assert [argv[-1] for argv in ran] == ["a", "b", "c"]
+        rdma_machine.apply(RdmaPlan(modules=("a", "b", "c")), tmp_path / "record.json", tmp_path)
+    assert [argv for argv in ran if len(argv) == 2] == [["modprobe", name] for name in "abc"]
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,27 @@ def test_memlock_allowed(monkeypatch, hard, memlock, raises, allowed):
 def test_hard_memlock(monkeypatch, hard, text):
     monkeypatch.setattr(resource, "getrlimit", lambda which: (hard, hard))
     assert rdma_machine.hard_memlock() == text
+
+
+def test_what_a_module_brings_is_recorded_before_it_and_taken_back_after_it(tmp_path, monkeypatch):
+    """As kmod 34 prints it; tls was there before."""
+    lib = "/lib/modules/6.12.0/kernel/drivers/net/ethernet/mellanox"
+    shown = f"insmod {lib}/mlxfw/mlxfw.ko.xz \ninsmod /lib/modules/6.12.0/kernel/net/tls/tls.ko.xz \ninsmod {lib}/mlx5/core/mlx5_core.ko.xz \n"
+    (tmp_path / "module/tls").mkdir(parents=True)
+    ran = []
+
+    def run(argv, check=True):
+        ran.append(argv)
+        return Completed(tuple(argv), 0, shown if "--show-depends" in argv else "", "")
+
+    monkeypatch.setattr(rdma_machine, "run", run)
+    record = tmp_path / "record.json"
+    rdma_machine.apply(RdmaPlan(modules=("mlx5_core",)), record, tmp_path)
+    assert rdma_machine.load_record(record)["modules"] == ["mlxfw", "mlx5_core"]
+    for name in ("mlxfw", "mlx5_core"):
+        (tmp_path / "module" / name).mkdir()
+    back = way_back(rdma_machine.load_record(record), str(tmp_path), {}, rdma_machine.loaded_modules(tmp_path))
+    assert back.unload == ("mlx5_core", "mlxfw")
+    ran.clear()
+    assert rdma_machine.take_back(back, record) == []
+    assert ran == [["modprobe", "-r", "mlx5_core"], ["modprobe", "-r", "mlxfw"]]
