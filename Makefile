@@ -44,7 +44,7 @@ demo: lab-up ## The main job, on the lab: site.yml from bare nodes to a serving 
 	@lab/ctl status --look
 
 # Two lanes side by side: what needs processors and what waits for networks and timers; their labs do not meet. What is held to a time
-# comes last in the longer lane, when the other has ended.
+# of seconds runs in test-full, alone.
 CODE_LANE := lint unit sanity report-test
 FABRIC_LANE := fabric-test shapes
 LAB_LANE := lab-test faults engram host-test guard-test engine-life staging molecule restage verify-test
@@ -112,11 +112,12 @@ staging-full: lab-base ## The longer ones: controllers and neighbours that die o
 	done
 
 restage: lab-base ## Model updates: what they cost in bytes and downtime, bad ones, a node that dies between the phases
-	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage.py
+	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m 'not full' tests/lab/test_restage.py
 
-restage-full: lab-base ## Updates of slices; damaged files, disks that hold no second revision; ten kills of the controller, each with the run after it
+restage-full: lab-base ## Updates of slices; damaged files, disks that hold no second revision; ten kills of the controller, each with the run after it; nothing to do in under 15 s
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_slices.py; \
-	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_disk.py tests/lab/test_restage_kills.py; \
+	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_restage.py; \
+	$(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_disk.py tests/lab/test_restage_kills.py; \
 	$(TEST_LAB) down; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s tests/lab/test_restage_chunks.py
 
 engram-full: lab-base ## Engram rows of 2, 3 and 4 ranks, both rules, both layouts, every placement, on four nodes; 20 kills, flipped bits
@@ -141,10 +142,10 @@ fabric-test: lab-base ## The fabric on fresh nodes: plan and overlap, safe chang
 	  $(TEST_LAB) up --no-checkpoint; $(TEST_LAB) exec -- pytest -q tests/lab/test_$$subject.py; $(TEST_LAB) down; \
 	done
 
-verify-test: lab-base report-deps ## verify.yml: under 20 s, all green, changes nothing, its page in Chromium; 19 planted faults, each named with its cure
+verify-test: lab-base report-deps ## verify.yml: all green, changes nothing, its page in Chromium; 19 planted faults, each named with its cure
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m 'not full' tests/lab/test_verify.py
 
-verify-full: lab-base report-deps ## The faults that hide others or end the group: cable, clock, watchdog, health, supervisor, answers, image, stopped and dead ranks, a lost node
+verify-full: lab-base report-deps ## verify.yml in under 20 s; the faults that hide others or end the group: cable, clock, watchdog, health, supervisor, answers, image, stopped and dead ranks, a lost node
 	trap '$(TEST_LAB) down' EXIT; $(TEST_LAB) up; $(TEST_LAB) exec -- pytest -q -s -m full tests/lab/test_verify.py
 
 shapes: lab-base ## Fabric of a ring of four and of a pair; files that reach the far node through a neighbour
