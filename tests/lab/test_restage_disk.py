@@ -115,8 +115,9 @@ def verify() -> Run:
 
 
 def half_way(new: str) -> str:
-    """The condition that a large file has begun to come on a node."""
-    return f"test -e {ROOT}/replacing.json && ls {ROOT}/staging/{new}/*.partial >/dev/null 2>&1"
+    """The condition that a part of a large file has come on a node, and the file has not."""
+    part = f"grep -q .line....part. {ROOT}/staging/{new}.journal"  # in quotes already, so none here
+    return f"test -e {ROOT}/replacing.json && ls {ROOT}/staging/{new}/*.partial >/dev/null 2>&1 && {part}"
 
 
 def test_pruning_says_what_goes_and_what_stays():
