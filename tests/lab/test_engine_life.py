@@ -12,6 +12,7 @@ import json
 import re
 import threading
 import time
+from typing import Any
 
 import pytest
 
@@ -65,6 +66,17 @@ def all_off(seconds: float) -> float:
     while any(value(node, "MainPID") != "0" for node in NODES):
         assert time.monotonic() - began < seconds, f"{active()}\n{journals()}"
     return time.monotonic() - began
+
+
+def told_of_all(node: str, states: set[str], seconds: float) -> dict[str, Any]:
+    """The status of the group as `node` tells it, once all ranks are in `states`: it hears of the others a moment later."""
+    limit = time.monotonic() + seconds
+    while True:
+        status = json.loads(on(node, "cat /run/gb10-ring-group/status.json"))
+        if {rank["state"] for rank in status["ranks"].values()} == states:
+            return status
+        assert time.monotonic() < limit, status
+        time.sleep(0.2)
 
 
 def journals() -> str:
@@ -197,8 +209,7 @@ def test_a_group_that_is_stopped_leaves_nothing_and_is_no_incident(site: str) ->
     assert on("spark2", "cd /dev/shm; ls psm_*; systemctl stop holder") == "psm_held"
     assert on("spark1", "ss -Hltn 'sport = :8000 or sport = :29500'") == ""
     assert incidents() == known
-    status = json.loads(on("spark3", "cat /run/gb10-ring-group/status.json"))
-    assert {rank["state"] for rank in status["ranks"].values()} == {"stopped"}
+    status = told_of_all("spark3", {"stopped"}, 5)
     assert status["stopped"]["by"] == "role"
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=stopped")
     assert code == 0, said
