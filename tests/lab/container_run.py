@@ -12,7 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from site_run import CHECKOUT, NODES, on, on_all, play
+from site_run import CHECKOUT, INCIDENTS, NODES, incidents, new_incident, on, on_all, play
 
 sys.path.insert(0, str(CHECKOUT))
 from lab import image
@@ -173,14 +173,14 @@ def differences(spec: dict[str, Any], asked: dict[str, Any]) -> list[str]:
     return [f"{name}: asked {found}, specified {wanted}" for name, (found, wanted) in pairs.items() if found != wanted]
 
 
-HOLD, INCIDENTS = "/etc/gb10-ring/watch-hold", f"{DATA}/incidents"
+HOLD = "/etc/gb10-ring/watch-hold"
 
 
 def killed(runtime: str, node: str) -> None:
     """Kill the process of a rank that systemd knows, of which it skips ExecStop: all ranks end, no container is left, every log is kept,
     and the next start serves."""
     on("spark1", f"touch {HOLD}")  # the watchdog has a story of its own
-    known = set(on("spark1", f"ls {INCIDENTS} 2>/dev/null || true").split())
+    known = incidents()
     pid = int(on(node, "systemctl show -P MainPID gb10-ring-engine.service"))
     assert pid > 0
     on(node, f"kill -KILL {pid}")
@@ -191,7 +191,7 @@ def killed(runtime: str, node: str) -> None:
     began = time.monotonic()
     while any((found := on_all(left_over)).values()):
         assert time.monotonic() - began < 10, found
-    (name,) = set(on("spark1", f"ls {INCIDENTS}").split()) - known
+    name = new_incident(known)
     limit = time.monotonic() + 5
     wanted = ["incident.json", *(f"{one}.log" for one in NODES)]
     while any(set(wanted) - set(found.split()) for found in on_all(f"ls {INCIDENTS}/{name}").values()):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import os
 import subprocess
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +13,7 @@ CHECKOUT = Path(__file__).resolve().parents[2]
 INVENTORY = CHECKOUT / "inventories" / "lab"
 NODES = ("spark1", "spark2", "spark3")
 # Files, links and directories of a node, with mode and owner, and what the files hold. Ansible's own (/root/.ansible*) is left out.
+INCIDENTS = "/var/lib/gb10-ring/incidents"
 TREE = (
     "find /etc /usr/local /root /var/cache /var/lib -xdev \\( -path '/root/.ansible*' -o -path '/var/cache/*/*' -o -path '/var/lib/*/*' \\) "
     "-prune -o -printf '%p %y %m %u %g %l\\n' | sort; find /var/lib/gb10-ring -path '*/lost+found' -prune -o -print | sort; "
@@ -55,6 +57,21 @@ def on_all(scripts: dict[str, str] | str) -> dict[str, str]:
     given = {node: scripts for node in NODES} if isinstance(scripts, str) else scripts
     with ThreadPoolExecutor(len(given)) as pool:
         return dict(zip(given, pool.map(on, given, given.values()), strict=True))
+
+
+def incidents() -> set[str]:
+    """Names of the incidents that spark1 keeps."""
+    return set(on("spark1", f"ls {INCIDENTS} 2>/dev/null || true").split())
+
+
+def new_incident(known: set[str]) -> str:
+    """Name of the one incident beyond `known`; it is written a moment after the ranks have ended."""
+    limit = time.monotonic() + 5
+    while not (new := incidents() - known):
+        assert time.monotonic() < limit, "no incident was written"
+        time.sleep(0.1)
+    (name,) = new
+    return name
 
 
 def same(before: dict[str, str], after: dict[str, str]) -> None:

@@ -16,11 +16,10 @@ from typing import Any
 
 import pytest
 
-from site_run import NODES, on, on_all, play, same
+from site_run import INCIDENTS, NODES, incidents, new_incident, on, on_all, play, same
 
 ENGINE = "gb10-ring-engine.service"
 TAGS = ("--tags", "fabric,checkpoint,engine")
-INCIDENTS = "/var/lib/gb10-ring/incidents"
 FILES = "find /etc /usr/local -xdev -type f -exec md5sum {} + | sort"
 
 
@@ -50,10 +49,6 @@ def active() -> list[str]:
 def counts() -> list[int]:
     """How often each rank has been started."""
     return [int(on(node, f"journalctl -q -o cat -u {ENGINE} | grep -c ^Started")) for node in NODES]
-
-
-def incidents() -> list[str]:
-    return on("spark1", f"ls {INCIDENTS} 2>/dev/null || true").split()
 
 
 def changed(output: str) -> set[str]:
@@ -114,13 +109,13 @@ def test_the_highest_rank_starts_first_and_the_head_last(site: str) -> None:
     began = [int(value(node, "InactiveExitTimestampMonotonic")) for node in NODES]
     assert began[0] > began[1] > began[2] > 0
     assert active() == ["active"] * 3
-    assert incidents() == []
+    assert incidents() == set()
 
 
 def test_a_killed_rank_ends_the_group_and_every_log_is_kept(site: str) -> None:
     on("spark3", f"kill -KILL {value('spark3', 'MainPID')}")
     assert all_off(10) < 10
-    (name,) = incidents()
+    name = new_incident(set())
     look_at_incident(name, "spark3")
     assert "status=9/KILL" in on("spark1", f"cat {INCIDENTS}/{name}/spark3.log")
     assert "this rank goes on, as vLLM would" in on("spark2", f"cat {INCIDENTS}/{name}/spark1.log")
@@ -148,7 +143,7 @@ def test_whatever_is_in_the_way_is_reported_together_and_nothing_is_touched(site
 
 
 def test_a_rank_that_dies_while_the_group_starts_ends_it_at_once(site: str) -> None:
-    known, killed = set(incidents()), []
+    known, killed = incidents(), []
 
     def kill() -> None:
         before = value("spark3", "InvocationID")
@@ -168,7 +163,7 @@ def test_a_rank_that_dies_while_the_group_starts_ends_it_at_once(site: str) -> N
     for node in NODES:
         assert f"{node}: engine.unit error" in said
     assert "status=9/KILL" in said
-    (name,) = set(incidents()) - known
+    name = new_incident(known)
     look_at_incident(name, "spark3")
 
 

@@ -16,10 +16,10 @@ import urllib.request
 
 import pytest
 
-from site_run import NODES, on, on_all, play, same
+from site_run import INCIDENTS, NODES, incidents, new_incident, on, on_all, play, same
 
 ENGINE, WATCH = "gb10-ring-engine.service", "gb10-ring-watch.service"
-STATUS, INCIDENTS = "/run/gb10-ring-watch/status.json", "/var/lib/gb10-ring/incidents"
+STATUS = "/run/gb10-ring-watch/status.json"
 FILES = "find /etc /usr/local -xdev -type f -exec md5sum {} + | sort"
 OTHER_FAULTS = "/run/gb10-lab/engine-faults-of-a-configuration"
 LIMITS = {
@@ -77,10 +77,6 @@ def health() -> str:
             return str(answer.status)
     except OSError as error:
         return str(error)
-
-
-def incidents() -> list[str]:
-    return on("spark1", f"ls {INCIDENTS}").split()
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +154,7 @@ def test_a_wedged_head_is_relaunched_with_the_logs_of_all_ranks(site: str) -> No
     assert len(seen["state"]["relaunches"]) == 1
     assert not set(before) & set(runs())
     assert (states(), health()) == ({"active"}, "200"), journal()
-    [new] = set(incidents()) - set(known)
+    new = new_incident(known)
     kept = on("spark1", f"ls {INCIDENTS}/{new}").split()
     assert set(kept) == {"diagnosis.txt", "incident.json", *(f"{node}.log" for node in NODES)}
     said = journal()
