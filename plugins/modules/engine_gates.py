@@ -56,7 +56,8 @@ attributes:
 notes:
   - A claim whose log line these settings switch off, such as E(NCCL_IB_SUBNET_AWARE_ROUTING) without E(NCCL_DEBUG_SUBSYS), gives a failed
     check of severity C(warning) that says what to set.
-  - Of the log of the running process, the oldest 50000 lines and the newest 5000 are read.
+  - Of the log of the running process, the oldest 50000 lines and the newest 5000 are read. One that is longer is searched whole for the
+    lines that fail a check (C(journalctl --grep)). Where it cannot be, C(engine.log_search) is a failed check of severity C(warning).
 seealso:
   - module: gb10.ring.engine_ready
 """
@@ -74,8 +75,8 @@ RETURN = r"""
 checks:
   description:
     - C(engine.devices), C(engine.transport), C(engine.rdma_errors), C(engine.subnet_routing), C(engine.engram_rows),
-      C(engine.cuda_graphs), C(engine.speculation), C(engine.log_line), as far as the settings claim them, each with C(id), C(node), C(ok),
-      C(severity), C(found), C(expected), C(cure).
+      C(engine.cuda_graphs), C(engine.speculation), C(engine.log_line), as far as the settings claim them, and C(engine.log_search) where
+      a long log could not be searched, each with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
   returned: success
   type: list
   elements: dict
@@ -121,7 +122,9 @@ def act(options):
     record = gates_look.record(options["record_path"])
     config = gates_look.config(record) if record else None
     claims = gate_claims.started(record or {}, options["ports"], config)
-    seen = gates_look.look(options["unit"], options["url"], claims.rank == 0) if record else None
+    seen = (
+        gates_look.look(options["unit"], options["url"], claims.rank == 0, gates.forbidden(claims)) if record else None
+    )
     found = gates.checks(options["node"], claims, seen) if seen else []
     seen = seen or gate_claims.Seen()
     return {

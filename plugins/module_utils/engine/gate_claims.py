@@ -69,12 +69,13 @@ def nccl_tells(env: Mapping[str, str], subsystem: str) -> bool:
 class Seen:
     """lines: of the running process, the oldest first. metrics: text of the head's /metrics; None: not asked, empty: no answer.
 
-    version: text of the head's /version.
+    version: text of the head's /version. unsearched: why a long log, of which lines has the ends, was not searched whole; empty: it was.
     """
 
     lines: tuple[str, ...] = ()
     metrics: str | None = None
     version: str = ""
+    unsearched: str = ""
 
     def having(self, text: str) -> list[str]:
         return [line for line in self.lines if text in line]

@@ -29,8 +29,17 @@ def rows(node: str, claims: Started, seen: Seen) -> list[Check]:
     return _vllm(node, claims, seen)
 
 
+def forbidden(claims: Started) -> list[str]:
+    """Patterns of the lines that fail rows whenever they come, as Python and PCRE2 read them."""
+    return [_FALLBACK.pattern] if claims.engine != "sglang" and _on_disk(claims) else []
+
+
+def _on_disk(claims: Started) -> bool:
+    return claims.env.get("DSV41_ENGRAM_DISK") == "1"
+
+
 def _vllm(node: str, claims: Started, seen: Seen) -> list[Check]:
-    if claims.env.get("DSV41_ENGRAM_DISK") != "1":
+    if not _on_disk(claims):
         return []
     local = claims.env.get("DSV41_ENGRAM_DIR", "").rstrip("/")
     told = [match for line in seen.lines for match in [(_LOCAL if local else _DISK).search(line)] if match]

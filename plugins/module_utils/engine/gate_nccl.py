@@ -38,6 +38,22 @@ def _rdma(claims: Started) -> bool:
     return asked and claims.env.get("NCCL_IB_DISABLE") != "1"
 
 
+def forbidden(claims: Started) -> list[str]:
+    """Patterns of the lines that fail transport or broken whenever they come, as Python and PCRE2 read them."""
+    texts = [*([USING_SOCKET] if _rdma(claims) else []), *(_BROKEN if _rdma_only(claims) else [])]
+    return [*map(re.escape, texts), *([_MERGED.pattern] if _rdma_only(claims) and _split(claims) else [])]
+
+
+def _rdma_only(claims: Started) -> bool:
+    """Whether the settings leave NCCL nothing else."""
+    return claims.env.get("NCCL_NET") == "IB"
+
+
+def _split(claims: Started) -> bool:
+    """Whether the settings keep NCCL from merging devices."""
+    return claims.env.get("NCCL_IB_MERGE_NICS") == "0"
+
+
 def devices(node: str, claims: Started, _seen: Seen) -> list[Check]:
     """Whether the rank was given every planned device: one that was down when the unit was written is left out of it for good."""
     wanted = asked_for(claims)
@@ -87,14 +103,10 @@ def transport(node: str, claims: Started, seen: Seen) -> list[Check]:
 
 def broken(node: str, claims: Started, seen: Seen) -> list[Check]:
     """What must not be said by a rank that uses RDMA."""
-    if claims.env.get("NCCL_NET") != "IB":
+    if not _rdma_only(claims):
         return []
-    split = claims.env.get("NCCL_IB_MERGE_NICS") == "0"
-    bad = [
-        line
-        for line in seen.lines
-        if any(text in line for text in _BROKEN) or (split and "Made virtual" in line and _MERGED.search(line))
-    ]
+    split = _split(claims)
+    bad = [line for line in seen.lines if any(text in line for text in _BROKEN) or (split and _MERGED.search(line))]
     return [
         Check(
             "engine.rdma_errors",

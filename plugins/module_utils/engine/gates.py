@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 
 from ..report.checks import Check
@@ -34,7 +35,14 @@ def checks(node: str, claims: Started, seen: Seen) -> list[Check]:
     """A check for each setting that claims an effect, and for each line that the profile wants or does not want."""
     found = [check for judge in _JUDGES for check in judge(node, claims, seen)]
     judged = {check.id for check in found}
-    return [*found, *(_line(node, line, seen) for line in claims.log_lines if _OWNED.get(line["text"]) not in judged)]
+    lines = [_line(node, line, seen) for line in claims.log_lines if _OWNED.get(line["text"]) not in judged]
+    return [*found, *lines, *(_unsearched(node, seen.unsearched) if seen.unsearched else ())]
+
+
+def forbidden(claims: Started) -> tuple[str, ...]:
+    """Patterns, as Python and PCRE2 read them, of the lines of which one anywhere in the log fails a check."""
+    absent = [re.escape(line["text"]) for line in claims.log_lines if line.get("want") == "absent"]
+    return tuple(dict.fromkeys((*gate_nccl.forbidden(claims), *gate_engram.forbidden(claims), *absent)))
 
 
 def _line(node: str, line: Mapping[str, str], seen: Seen) -> Check:
@@ -48,3 +56,18 @@ def _line(node: str, line: Mapping[str, str], seen: Seen) -> Check:
         expected=f"{'no ' if absent else 'a '}line with {line['text']} ({line['means']})",
         cure="read what the engine says before it (journalctl -u gb10-ring-engine); the profile says what the line means",
     )
+
+
+def _unsearched(node: str, why: str) -> list[Check]:
+    """Nobody should call it good that no such line was found in a log of which the middle was not looked at."""
+    return [
+        Check(
+            "engine.log_search",
+            node,
+            ok=False,
+            found=f"of a long log only the oldest and the newest lines were read: {why}",
+            expected="the whole log of this run searched for lines that must not be there",
+            cure="see that `journalctl --grep` works on the node (it needs libpcre2-8-0); until then read journalctl -u gb10-ring-engine there",
+            severity="warning",
+        )
+    ]

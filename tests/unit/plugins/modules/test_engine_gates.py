@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import re
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from threading import Thread
@@ -15,7 +16,7 @@ from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import gates_look
 from ansible_collections.gb10.ring.plugins.module_utils.engine.gate_versions import versions
-from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
+from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
 from ansible_collections.gb10.ring.plugins.modules import engine_gates
 from ansible_collections.gb10.ring.tests.unit.fixtures.fabric_ports import PORTS
 
@@ -51,12 +52,27 @@ def url():
     server.server_close()
 
 
+def _pattern(argv):
+    return next((word.partition("=")[2] for word in argv if word.startswith("--grep=")), None)
+
+
+def journal(argv, lines):
+    """What journalctl shows of these lines: the oldest, the newest, or those that match, the newest first."""
+    count = argv[argv.index("-n") + 1]
+    number = int(count.lstrip("+"))
+    if _pattern(argv) is None:
+        return lines[:number] if count.startswith("+") else lines[-number:]
+    assert {"--reverse", "--case-sensitive=yes"} < set(argv)
+    return [line for line in reversed(lines) if re.search(_pattern(argv), line)][:number]
+
+
 @pytest.fixture
 def run(monkeypatch, tmp_path, capsys, url):
     (tmp_path / "meminfo").write_text("MemTotal: 1024 kB\nMemAvailable: 512 kB\n")
     asked = []
 
-    def call(record=WRITTEN, state="active", lines=(), **options):
+    def call(record=WRITTEN, state="active", lines=(), grep=None, **options):
+        """grep: how `journalctl --grep` fails, an exception or what it says on stderr."""
         path = tmp_path / "engine.json"
         path.unlink(missing_ok=True)
         if record is not None:
@@ -66,10 +82,12 @@ def run(monkeypatch, tmp_path, capsys, url):
             asked.append(argv)
             if argv[0] == "systemctl":
                 return Completed(tuple(argv), 0, f"ActiveState={state}\nInvocationID={INVOCATION}\n", "")
-            count = argv[argv.index("-n") + 1]
-            number = int(count.lstrip("+"))
-            chosen = lines[:number] if count.startswith("+") else lines[-number:]
-            return Completed(tuple(argv), 0, "".join(f"{line}\n" for line in chosen), "")
+            if isinstance(grep, Exception) and _pattern(argv):
+                raise grep
+            if grep and _pattern(argv):
+                return Completed(tuple(argv), 1, "", grep)
+            chosen = journal(argv, lines)
+            return Completed(tuple(argv), 0 if chosen else 1, "".join(f"{line}\n" for line in chosen), "")
 
         monkeypatch.setattr(gates_look, "run", answer)
         arguments = {
@@ -157,6 +175,76 @@ def test_a_long_log_is_read_from_both_ends(run, monkeypatch):
     found = {check["id"]: check["ok"] for check in result["checks"]}
     assert found["engine.transport"] is True
     assert found["engine.rdma_errors"] is False
+
+
+@pytest.fixture
+def short(monkeypatch):
+    for name, number in (("OLDEST", 3), ("NEWEST", 2), ("MOST", 4)):
+        monkeypatch.setattr(gates_look, name, number)
+
+
+SERVED = ["served"] * 5
+LONG = ["NET/IB : Using [0]rocep1s0f0:1/RoCE", *SERVED]
+ABSENT = {"text": "cost (in) $", "want": "absent", "means": "it costs"}
+STRICT = {
+    "rank": 1,
+    "env": {"NCCL_NET": "IB", "NCCL_DEBUG": "INFO", "NCCL_IB_MERGE_NICS": "0", "DSV41_ENGRAM_DISK": "1"},
+    "expected": {"log_lines": [ABSENT]},
+}
+
+
+@pytest.mark.parametrize(
+    ("line", "failed"),
+    [
+        ("NCCL WARN NET/IB: GID table changed (event)", "engine.rdma_errors"),
+        ("NET/IB : Made virtual device [4] name=rocep1s0f0+rocep1s0f1 speed=400000 ndevs=2", "engine.rdma_errors"),
+        ("NCCL INFO NET/Socket : Using [0]enP7s7:192.0.2.11<0>", "engine.transport"),
+        ("DSV41_ENGRAM_DIR=/e unusable for layer 1 (no file)", "engine.engram_rows"),
+        ("rows: cost (in) $ per token", "engine.log_line"),
+        ("NET/IB : Made virtual device [0] name=rocep1s0f0 speed=200000 ndevs=1", None),
+        ("rows: COST (in) $", None),
+    ],
+)
+def test_a_line_in_the_middle_of_a_long_log_is_found(run, short, line, failed):
+    started = [LONG[0], "Engram DISK mode: layer 1 rows [0, 9) read from /m/x (off=4096)", "up"]
+    _code, result = run(record=STRICT, lines=[*started, *SERVED, line, *SERVED])
+    found = {check["id"]: check["found"] for check in result["checks"] if not check["ok"]}
+    assert found == ({failed: line} if failed else {})
+
+
+def test_lines_are_counted_once_whatever_part_of_the_log_they_are_in(run, short):
+    bad = "GID table changed"
+    _code, result = run(lines=[LONG[0], bad, *SERVED, bad, *SERVED, bad])
+    (found,) = [check["found"] for check in result["checks"] if check["id"] == "engine.rdma_errors"]
+    assert found == f"{bad} (and 2 more)"
+
+
+def test_many_lines_of_one_text_hide_none_of_another(run, short):
+    _code, result = run(record=STRICT, lines=[*LONG, "GID table changed", *["cost (in) $"] * 9, *SERVED])
+    failed = {check["id"] for check in result["checks"] if not check["ok"]}
+    assert {"engine.rdma_errors", "engine.log_line"} <= failed
+
+
+@pytest.mark.parametrize(
+    ("grep", "says"),
+    [
+        ("Compiled without pattern matching support\n", "journalctl --grep: Compiled without pattern matching support"),
+        (HostError("it took long"), "journalctl --grep did not end within 15 s"),
+    ],
+)
+def test_a_long_log_that_cannot_be_searched_is_told(run, short, grep, says):
+    code, result = run(lines=[*LONG, "GID table changed", *SERVED], grep=grep)
+    told = [check for check in result["checks"] if check["id"] == "engine.log_search"]
+    assert code == 0
+    assert [(check["ok"], check["severity"]) for check in told] == [(False, "warning")]
+    assert told[0]["found"].endswith(says)
+
+
+@pytest.mark.parametrize(("record", "lines"), [(RECORD, LONG[:2]), ({"rank": 1}, LONG)])
+def test_what_was_read_whole_or_has_no_such_lines_is_not_searched(run, short, record, lines):
+    _code, result = run(record=record, lines=lines, grep="must not be asked")
+    assert not [argv for argv in run.asked if _pattern(argv)]
+    assert "engine.log_search" not in [check["id"] for check in result["checks"]]
 
 
 def test_the_rank_s_rows_and_devices_are_those_of_its_plan(run, tmp_path):
