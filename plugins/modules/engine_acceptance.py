@@ -55,7 +55,7 @@ options:
     type: int
     default: 4
   needle_lengths:
-    description: Lengths of the texts in tokens, about. The answer has what the server counted, and less than half of it is a failure.
+    description: Lengths of the texts in tokens, about. The answer has what the server counted; less than half of it, or no count, is a failure.
     type: list
     elements: int
     default: []

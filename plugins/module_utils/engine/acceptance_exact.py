@@ -140,17 +140,24 @@ def tools(asking: Asking) -> Probe:
         if answers[0].trouble():
             return Judged(False, answers[0].trouble())
         calls = answers[0].message().get("tool_calls")
-        function = (
-            calls[0].get("function") if isinstance(calls, list) and calls and isinstance(calls[0], dict) else None
-        )
-        if not isinstance(function, dict):
+        made = [_call(call) for call in calls] if isinstance(calls, list) else []
+        if not made or ("", "") in made:
             return Judged(False, f"no tool call, text {said(answers[0])}")
-        name, given = str(function.get("name")), str(function.get("arguments"))
-        return Judged(name == "get_weather" and _CITY in str(_arguments(given).get("city")), f"{name}({shown(given)})")
+        told = ", ".join(f"{name}({shown(given)})" for name, given in made)
+        if len(made) != 1:
+            return Judged(False, f"{len(made)} calls: {shown(told)}")
+        name, given = made[0]
+        return Judged(name == "get_weather" and _CITY in str(_arguments(given).get("city")), told)
 
     request = asking.ask(question, tools=[_WEATHER], tool_choice="auto")
     cure = "set the tool call parser of the model's family (--tool-call-parser with --enable-auto-tool-choice)"
-    return Probe("tools", question, f'get_weather with city "{_CITY}"', (request,), judge, cure)
+    return Probe("tools", question, f'one call of get_weather with city "{_CITY}"', (request,), judge, cure)
+
+
+def _call(call: Any) -> tuple[str, str]:
+    """Name and arguments of a call, both empty when it is none."""
+    function = call.get("function") if isinstance(call, dict) else None
+    return (str(function.get("name")), str(function.get("arguments"))) if isinstance(function, dict) else ("", "")
 
 
 def _arguments(text: str) -> Mapping[str, Any]:

@@ -56,10 +56,10 @@ def needle(asking: Asking, length: int) -> Probe:
         for depth, code, answer in zip(DEPTHS, codes, answers, strict=True):
             used = answer.usage("prompt_tokens")
             right = not answer.trouble() and str(code) in answer.text()
-            cut = right and 0 < used < length // 2
-            ok = ok and right and not cut
+            short = _short(used, length) if right else ""
+            ok = ok and right and not short
             note = f" of {used} tokens" if used else ""
-            found.append(f"at {depth:.0%}{note}: {'right' if right else said(answer)}{', prompt cut' if cut else ''}")
+            found.append(f"at {depth:.0%}{note}: {'right' if right else said(answer)}{short}")
         return Judged(ok, "; ".join(found))
 
     cure = (
@@ -68,6 +68,13 @@ def needle(asking: Asking, length: int) -> Probe:
     )
     asked = f"a code in a text of about {length} tokens, at {', '.join(f'{depth:.0%}' for depth in DEPTHS)} of it"
     return Probe(f"needle_{length}", asked, ", ".join(map(str, codes)), tuple(requests), judge, cure)
+
+
+def _short(used: int, length: int) -> str:
+    """Why a right answer proves nothing at this length; empty when it does. used: tokens of the prompt as the server counted them."""
+    if not used:
+        return ", and the server counted no tokens (usage), so nothing says how long the prompt was"
+    return ", prompt cut" if used < length // 2 else ""
 
 
 def stripes(order: Sequence[str], width: int = 48, height: int = 48) -> bytes:

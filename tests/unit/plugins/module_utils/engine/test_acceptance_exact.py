@@ -157,8 +157,9 @@ def test_reasoning(thinking, answer, ok):
     assert probe.requests[0].body.get("chat_template_kwargs") == (thinking or None)
 
 
-def call(name="get_weather", arguments='{"city": "Paris, France"}'):
-    return said(None, tool_calls=[{"type": "function", "function": {"name": name, "arguments": arguments}}])
+def call(name="get_weather", arguments='{"city": "Paris, France"}', times=1):
+    made = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return said(None, tool_calls=[made] * times)
 
 
 @pytest.mark.parametrize(
@@ -172,10 +173,17 @@ def call(name="get_weather", arguments='{"city": "Paris, France"}'):
         (said('get_weather(city="Paris")'), False),
         (said(None, tool_calls=[]), False),
         (said(None, tool_calls=["x"]), False),
+        (said(None, tool_calls={"x": 1}), False),
+        (call(times=2), False),
     ],
 )
 def test_tools(answer, ok):
     assert acceptance_exact.tools(ASKING).judge([answer]).ok is ok
+
+
+def test_more_calls_than_one_are_told():
+    told = acceptance_exact.tools(ASKING).judge([call(times=2)]).answered
+    assert told.startswith('2 calls: get_weather({"city": "Paris, France"}), get_weather(')
 
 
 @pytest.mark.parametrize(

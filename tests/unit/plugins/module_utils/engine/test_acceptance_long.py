@@ -51,6 +51,16 @@ def test_a_prompt_that_was_cut_is_no_success():
     assert "prompt cut" in judged.answered
 
 
+def test_a_prompt_whose_tokens_nobody_counted_is_no_success():
+    probe = acceptance_long.needle(ASKING, 2000)
+    bare = [
+        Answer(200, json.dumps({"choices": [{"message": {"content": code}}]})) for code in probe.expected.split(", ")
+    ]
+    judged = probe.judge(bare)
+    assert not judged.ok
+    assert judged.answered.startswith("at 10%: right, and the server counted no tokens")
+
+
 def read_png(data):
     """Colours of the first row's thirds, by the format's own description."""
     assert data[:8] == b"\x89PNG\r\n\x1a\n"
