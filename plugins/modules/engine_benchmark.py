@@ -43,6 +43,28 @@ options:
   api_key:
     description: Bearer token, for a server that asks for one.
     type: str
+  thinking:
+    description:
+      - How the model is told to think before it answers, or not to. It is asked without thinking, where that is possible, since the
+        published numbers are of prose and code.
+      - Whether it thought is in C(conditions.thinking) of RV(document), V(off), V(on) or V(unknown), and what every request had of
+        C(chat_template_kwargs) beside it. O(extra) can have others.
+      - Empty when it cannot think.
+    type: dict
+    default: {}
+    suboptions:
+      enable:
+        description: C(chat_template_kwargs) that make it think. They are not sent, and tell what those of O(extra) mean.
+        type: dict
+        default: {}
+      disable:
+        description: C(chat_template_kwargs) that keep it from thinking.
+        type: dict
+        default: {}
+      default:
+        description: Whether it thinks when it is told neither.
+        type: bool
+        default: false
   prefill_lengths:
     description: Lengths of the prompts in tokens, about. Rows have what the server counted.
     type: list
@@ -72,7 +94,7 @@ options:
     type: float
     default: 0.8
   conditions:
-    description: What the figures depend on, such as revision, image and firmware. It is returned in RV(document).
+    description: What else the figures depend on, such as revision, image and firmware. It is returned in RV(document).
     type: dict
     default: {}
   record:
@@ -109,6 +131,7 @@ EXAMPLES = r"""
     served_model_name: DeepSeek-V4.1-Flash-EXL3
     profile: vllm-tp3-ring-exl3
     concurrency: [1, 2, 4]
+    thinking: {disable: {thinking: false}, default: true}
   when: ring_rank == ring_size - 1
   register: measured
 """
@@ -125,11 +148,13 @@ document:
   description:
     - The measurements in C(rows), with C(created), C(profile), C(conditions), what the server told of its version, how hits of the prefix
       cache were looked for, and the share of draft tokens that were accepted meanwhile.
+    - C(conditions) are those of O(conditions), with C(client_kernel), C(thinking), C(chat_template_kwargs), and what O(record) says.
   returned: success
   type: dict
   sample:
     created: "2026-11-30T03:00:00+00:00"
     profile: vllm-tp3-ring-exl3
+    conditions: {client_kernel: 6.17.0-1008-nvidia, thinking: "off", chat_template_kwargs: {thinking: false}}
     rows:
       - {kind: prefill, tokens: 3391, concurrency: 1, median: 1101.3, low: 1098.0, high: 1104.1, unit: tok/s, samples: 3,
          published: 1094.0, published_tokens: 3400, source: LLMKube, note: ""}
@@ -147,7 +172,7 @@ import string
 
 from ansible.module_utils.basic import AnsibleModule
 
-from ansible_collections.gb10.ring.plugins.module_utils.engine import bench, bench_run
+from ansible_collections.gb10.ring.plugins.module_utils.engine import bench, bench_run, thinking
 from ansible_collections.gb10.ring.plugins.module_utils.engine.asking import Asking
 from ansible_collections.gb10.ring.plugins.module_utils.engine.client import Client
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text
@@ -158,6 +183,15 @@ SPEC = {
     "served_model_name": {"type": "str", "required": True},
     "profile": {"type": "str", "default": ""},
     "api_key": {"type": "str", "no_log": True},
+    "thinking": {
+        "type": "dict",
+        "default": {},
+        "options": {
+            "enable": {"type": "dict", "default": {}},
+            "disable": {"type": "dict", "default": {}},
+            "default": {"type": "bool", "default": False},
+        },
+    },
     "prefill_lengths": {"type": "list", "elements": "int", "default": [3400, 12000, 50000]},
     "decode_tokens": {"type": "int", "default": 300, "no_log": False},
     "decode_tasks": {"type": "list", "elements": "str", "choices": ["prose", "code"], "default": ["prose", "code"]},
@@ -183,9 +217,11 @@ def settings_of(options):
     )
 
 
-def conditions(options):
-    """The user's, the client's kernel, and what the engine's record says of how it runs."""
-    found = {"client_kernel": platform.release(), **options["conditions"]}
+def conditions(options, asking):
+    """The user's, the client's kernel, whether the model thought, and what the engine's record says of how it runs."""
+    sent = asking.body("").get(thinking.KWARGS, {})
+    thought = {"thinking": thinking.stated(options["thinking"], sent), thinking.KWARGS: sent}
+    found = {"client_kernel": platform.release(), **options["conditions"], **thought}
     try:
         held = json.loads(read_text(options["record"]) or "{}")
     except ValueError:
@@ -198,14 +234,15 @@ def conditions(options):
 def act(options):
     settings = settings_of(options)
     nonce = "".join(secrets.choice(string.ascii_lowercase) for _letter in range(10))
-    asking = Asking(options["served_model_name"], nonce, options["extra"])
+    quiet = thinking.quiet(options["thinking"])
+    asking = Asking(options["served_model_name"], nonce, options["extra"], template=quiet)
     found = bench_run.measure(settings, asking, Client(options["url"], options["timeout_s"], options["api_key"] or ""))
     document = {
         "created": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
         "profile": options["profile"] or options["served_model_name"],
         "url": options["url"],
         "client": options["node"],
-        "conditions": conditions(options),
+        "conditions": conditions(options, asking),
         "server": found.server,
         "cache_told_by": found.cache_told_by,
         "speculation": found.speculation,

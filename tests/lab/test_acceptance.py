@@ -126,6 +126,7 @@ def test_the_benchmark_leaves_its_figures(tmp_path):
     document = json.loads((tmp_path / "made" / "bench.json").read_text(encoding="utf-8"))
     assert (document["profile"], document["client"]) == ("lab", "spark3")
     assert len(document["conditions"]["engine_argv"]) > 10
+    assert document["conditions"]["thinking"] == "off"
     assert all(row["median"] > 0 for row in document["rows"])
     rows = list(csv.DictReader((tmp_path / "made" / "bench.csv").open(encoding="utf-8")))
     assert [(row["kind"], row["concurrency"]) for row in rows] == [

@@ -49,6 +49,17 @@ def _kwargs(thinking: Mapping[str, Any], name: str) -> dict[str, Any]:
     return dict(held) if isinstance(held, Mapping) else {}
 
 
+def stated(thinking: Mapping[str, Any], sent: Mapping[str, Any]) -> str:
+    """Whether a model that is sent these chat_template_kwargs thinks before it answers: `off`, `on`, or `unknown` where the profile says neither."""
+    off, on = quiet(thinking), aloud(thinking)
+    for switch, word in ((off, "off"), (on, "on")):
+        if switch and all(name in sent and sent[name] == value for name, value in switch.items()):
+            return word
+    if sent.keys() & (off.keys() | on.keys()):
+        return "unknown"
+    return "on" if thinking.get("default") is True else "off"
+
+
 def tokens(thinking: Mapping[str, Any], enough: int) -> int:
     """How many an answer may have of which so many are enough: more where the model thinks and cannot be told not to."""
     return max(enough, ROOM) if thinking.get("default") is True and not quiet(thinking) else enough

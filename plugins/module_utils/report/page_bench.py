@@ -32,11 +32,17 @@ def benchmark(held: Mapping[str, Any] | None) -> Html:
         "Benchmark",
         el(
             "p",
-            f"Profile {held['profile']}, {when(held['created'])}. Medians; each prompt began with a nonce of its own.",
+            f"Profile {held['profile']}, {when(held['created'])}. Medians; each prompt began with a nonce of its own. "
+            f"Thinking: {_thinking(held)}.",
         ),
         el("div", *plots, class_="cards"),
         table("All measurements", heads, [_cells(row) for row in rows], numbers=(1, 2, 3)),
     )
+
+
+def _thinking(held: Mapping[str, Any]) -> str:
+    conditions = held.get("conditions")
+    return str(conditions.get("thinking") or "not stated") if isinstance(conditions, Mapping) else "not stated"
 
 
 def _cells(row: Mapping[str, Any]) -> tuple[str, ...]:

@@ -65,9 +65,38 @@ def test_a_whole_benchmark(run, tmp_path):
     assert result["document"]["server"]["version"].startswith("0.32.0")
     conditions = result["document"]["conditions"]
     assert conditions.pop("client_kernel")
-    assert conditions == {"firmware": "f", "engine_hash": "h", "engine_argv": ["vllm"]}
+    thought = {"thinking": "off", "chat_template_kwargs": {}}
+    assert conditions == {"firmware": "f", **thought, "engine_hash": "h", "engine_argv": ["vllm"]}
     assert all(check["ok"] for check in result["checks"])
     assert len(list(csv.DictReader(io.StringIO(result["csv"])))) == 6
+
+
+DEEPSEEK = {"enable": {"thinking": True}, "disable": {"thinking": False}, "default": True}
+ALOUD = {"chat_template_kwargs": {"thinking": True}}
+
+
+@pytest.mark.parametrize(
+    ("options", "word", "sent"),
+    [
+        ({"thinking": DEEPSEEK}, "off", {"thinking": False}),
+        ({"thinking": DEEPSEEK, "extra": ALOUD}, "on", {"thinking": True}),
+        ({"thinking": {"default": True}}, "on", {}),
+    ],
+)
+def test_a_model_that_thinks_is_measured_without_and_it_is_stated(run, monkeypatch, options, word, sent):
+    bodies = []
+    real = bench_run.Client.send
+
+    def send(client, request):
+        bodies.append(request.body)
+        return real(client, request)
+
+    monkeypatch.setattr(bench_run.Client, "send", send)
+    conditions = run(decode_tasks=["prose"], prefill_lengths=[300], concurrency=[1], **options)["document"][
+        "conditions"
+    ]
+    assert (conditions["thinking"], conditions["chat_template_kwargs"]) == (word, sent)
+    assert {json.dumps(body.get("chat_template_kwargs", {})) for body in bodies if body} == {json.dumps(sent)}
 
 
 def test_prompts_that_repeat_are_no_measurement(run, monkeypatch):

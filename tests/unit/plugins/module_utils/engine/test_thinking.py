@@ -85,3 +85,22 @@ def test_every_profile_with_a_reasoning_parser_can_be_kept_from_thinking_and_mad
         flags = profile.options.get("default-chat-template-kwargs", {"thinking": True})
         assert profile.thinking.get("default", False) is flags["thinking"]
     assert [spec.to_dict()["thinking"] for spec in specs] == [profile.thinking] * len(specs)
+
+
+@pytest.mark.parametrize(
+    ("thinks", "sent", "word"),
+    [
+        (DEEPSEEK, {"thinking": False}, "off"),
+        (DEEPSEEK, {"thinking": False, "more": 1}, "off"),
+        (DEEPSEEK, {"thinking": True}, "on"),
+        (DEEPSEEK, {"thinking": "high"}, "unknown"),
+        (DEEPSEEK, {}, "on"),
+        (DEEPSEEK, {"more": 1}, "on"),
+        ({"enable": {"thinking": True}, "disable": {}, "default": False}, {}, "off"),
+        ({"enable": {}, "disable": {}, "default": True}, {}, "on"),
+        ({"disable": {"effort": {"level": 0}}, "default": True}, {"effort": {"level": 0}}, "off"),
+        ({}, {}, "off"),
+    ],
+)
+def test_whether_a_model_thinks_is_stated(thinks, sent, word):
+    assert thinking.stated(thinks, sent) == word

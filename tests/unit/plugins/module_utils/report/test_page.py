@@ -197,4 +197,8 @@ def test_the_benchmark_stands_beside_what_was_published():
     assert "2,195.4 tok/s" in words
     assert "2,209.0 tok/s" in words
     assert "none: longer than the context" in words
+    assert "Thinking: off." in words
+    for untold in ({}, {"conditions": None}, {"conditions": {"thinking": ""}}):
+        held = {**report().benchmark, "conditions": {}, **untold}
+        assert "Thinking: not stated." in " ".join(Tree(page(replace(report(), benchmark=held), [])).words)
     assert "There is no benchmark" in " ".join(Tree(page(replace(report(), benchmark=None), [])).words)
