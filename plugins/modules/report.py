@@ -26,7 +26,7 @@ options:
   checks:
     description:
       - Dictionaries with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and of those that asked the engine something,
-        C(asked) and C(answered).
+        C(asked) and C(answered). C(netdevs), where a check has it, names the node's own fabric interfaces that it is about.
     type: list
     elements: dict
     required: true

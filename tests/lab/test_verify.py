@@ -310,6 +310,14 @@ def test_nothing_else_is_reported(with_faults, name):
 
 
 @pytest.mark.full
+def test_only_the_legs_of_a_cut_cable_are_failed(with_faults):
+    _code, _output, report = with_faults("cables and devices")
+    legs = report["site"]["legs"]
+    bad = [(leg["cable"], end["node"], end["port"]) for leg in legs for end in leg["ends"] if end["state"] != "ok"]
+    assert sorted(bad) == [(1, "spark1", 0)] * 2 + [(1, "spark2", 1)] * 2
+
+
+@pytest.mark.full
 def test_an_unreachable_node_is_one_failed_check_and_hides_nothing(folder):
     ctl("node", "kill", "spark3")
     try:

@@ -55,6 +55,17 @@ def report(shape="ring", size=3, more=(), **values):
     return Report("verify", report_site.CREATED, checks, site(hostvars, hostvars), report_site.benchmark())
 
 
+def cable_cut(hostvars):
+    """Legs that are down, and the others."""
+    report_site.cut(hostvars, "spark2", "spark3")
+    return 2, 4
+
+
+def node_off(hostvars):
+    report_site.switch_off(hostvars, "spark3")
+    return 4, 2
+
+
 @pytest.mark.parametrize(("shape", "size"), [("ring", 2), ("ring", 3), ("ring", 8), ("pair", 2), ("switch", 3)])
 def test_a_healthy_group_is_all_good(shape, size):
     tree = Tree(page(report(shape, size), []))
@@ -128,6 +139,19 @@ def test_at_a_switch_a_fault_is_shown_on_the_cable_of_its_node():
     wires = [one for one in Tree(page(held, [])).having("class") if str(one).startswith("wire")]
     assert sorted(wires) == sorted(["wire failed"] * 2 + ["wire ok"] * 14)  # in both drawings
     assert "14.2 to 92.6 Gb/s" in page(held, [])
+
+
+@pytest.mark.parametrize("happens", [cable_cut, node_off])
+def test_only_the_legs_that_are_down_are_drawn_as_failed(happens):
+    hostvars = report_site.verified()
+    bad, good = happens(hostvars)
+    held = Report(
+        "verify", report_site.CREATED, site_checks(hostvars, hostvars, list(RESULTS)), site(hostvars, hostvars)
+    )
+    tree = Tree(page(held, []))
+    wires = [one for one in tree.having("class") if str(one).startswith("wire")]
+    assert sorted(wires) == sorted(["wire failed"] * bad * 2 + ["wire ok"] * good * 2)  # in both drawings
+    assert f"{bad} of 6 legs failed" in " ".join(tree.words)
 
 
 def test_links_lead_to_sections():
