@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
-from ansible_collections.gb10.ring.plugins.module_utils.report.document import Earlier, Report
+from ansible_collections.gb10.ring.plugins.module_utils.report.document import Report, summary_of
 from ansible_collections.gb10.ring.plugins.module_utils.report.gather import RESULTS, site_checks
 from ansible_collections.gb10.ring.plugins.module_utils.report.page import page
 from ansible_collections.gb10.ring.plugins.module_utils.report.site import site
@@ -47,6 +47,11 @@ class Tree(HTMLParser):
 
     def having(self, name):
         return [attributes[name] for _tag, attributes in self.elements if name in attributes]
+
+
+def earlier(*checks):
+    """What is kept of a report with these checks."""
+    return summary_of(Report("verify", "2026-11-29T03:00:00+00:00", [check.to_dict() for check in checks]))
 
 
 def report(shape="ring", size=3, more=(), **values):
@@ -203,15 +208,41 @@ def test_acceptance_has_what_was_asked_and_answered():
 
 
 def test_history_says_what_changed():
-    numbers = {"checks": 80, "held": 79, "errors": 1, "warnings": 0, "notes": 0}
-    before = Earlier("2026-11-29T03:00:00+00:00", "failures", numbers, frozenset({("spark3", "memory.swap")}))
-    bad = [Check("fabric.mtu", "spark2", False, "1500 bytes", "9000 bytes", "x")]
-    words = "".join(Tree(page(report(more=bad), [before])).words)
+    now = [
+        Check("fabric.mtu", "spark2", False, "1500 bytes", "9000 bytes", "x"),
+        Check("memory.swap", "spark3", True, "off", "off"),
+    ]
+    before = earlier(
+        Check("fabric.mtu", "spark2", True, "9000 bytes", "9000 bytes"),
+        Check("memory.swap", "spark3", False, "on", "off", "x"),
+    )
+    words = "".join(Tree(page(report(more=now), [before])).words)
     assert "failed since: spark2 fabric.mtu" in words
     assert "hold again: spark3 memory.swap" in words
     assert "2026-11-29 03:00 UTC" in words
     assert "2026-11-30 03:00 UTC (this one)" in words
     assert "This is the first report that is kept." in Tree(page(report(), [])).words
+
+
+DEAD = Check("engine.unit", "spark1", False, "failed", "active", "run the engine role")
+WELL = Check("fabric.mtu", "spark1", True, "9000 bytes", "9000 bytes")
+
+
+def test_history_claims_nothing_of_what_was_not_looked_at():
+    """A whole run in which the engine is dead, a part of it, and the whole again."""
+
+    def words(now, before):
+        held = Report("verify", report_site.CREATED, [check.to_dict() for check in now])
+        return "".join(Tree(page(held, [earlier(*before)])).words)
+
+    part, whole = words([WELL], [WELL, DEAD]), words([WELL, DEAD], [WELL])
+    assert "failed then, without a result now: spark1 engine.unit" in part
+    assert "failed, without a result then: spark1 engine.unit" in whole
+    for text in (part, whole, words([WELL], [WELL, replace(DEAD, ok=True)])):
+        assert "hold again" not in text
+        assert "failed since" not in text
+    assert "The same checks hold as in" in words([WELL, DEAD], [WELL, DEAD])
+    assert "Of the checks that both have, the same hold as in" in words([WELL], [WELL, replace(DEAD, ok=True)])
 
 
 def test_the_benchmark_stands_beside_what_was_published():
