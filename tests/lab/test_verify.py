@@ -227,6 +227,13 @@ def test_tags_choose_a_part(folder):
     assert len(report["checks"]) > 12
 
 
+def test_a_page_that_cannot_be_written_fails_and_hides_nothing(folder):
+    code, output, report = verify(folder, "--tags", "memory", verify_html_path="/dev/null/verify.html")
+    assert (code, report["result"]) == (1, "ok"), output
+    assert "cannot write /dev/null/verify.html" in output
+    assert re.search(r"verify: all \d+ checks hold", output)
+
+
 def act(fault: Fault, command: str) -> None:
     if command.startswith("ctl "):
         ctl(*shlex.split(command)[1:])
