@@ -8,7 +8,6 @@ from __future__ import annotations
 import datetime
 from pathlib import Path
 
-from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
@@ -38,22 +37,32 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         _validation, options = self.validate_argument_spec(argument_spec=SPEC)
-        checks = options["checks"]
-        report = self._report(options)
-        text = verdict(options["title"], checks)
-        written = [] if self._task.check_mode else self._write(report, options)
+        checks, title = options["checks"], options["title"]
+        held, problems = self._benchmark(options["benchmark_path"])
+        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+        report = Report(title, now, checks, options["site"], held)
+        text = verdict(title, checks)
+        written = reporting.Written() if self._task.check_mode else self._write(report, options)
+        problems += written.problems
         if options["rows"]:
             Display().display(f"\n{table(options['rows'])}\n")
         result.update(
             changed=False,
-            msg="\n".join([text, *(f"written: {path}" for path in written)]),
+            msg="\n".join(
+                [
+                    text,
+                    *(f"written: {path}" for path in written.files),
+                    *(f"report {title}: {problem}" for problem in problems),
+                ]
+            ),
             result=report.result,
             counts=report.counts,
             failed_checks=[dict(check) for check in failed(checks)],
             rows=options["rows"],
-            written=[str(path) for path in written],
+            written=[str(path) for path in written.files],
+            problems=problems,
         )
-        if errors(checks) or (report.result == "warnings" and options["warnings"] == "fail"):
+        if problems or errors(checks) or (report.result == "warnings" and options["warnings"] == "fail"):
             result["failed"] = True
         elif report.result == "warnings":
             result["warnings"] = [text]
@@ -61,25 +70,20 @@ class ActionModule(ActionBase):
             Display().display(f"{result['msg']}\n")  # Ansible shows no message of a task that is well
         return result
 
-    def _report(self, options):
-        now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    def _benchmark(self, path):
+        """The last one, and what is wrong with its file: that takes only the benchmark from the report."""
         try:
-            held = reporting.benchmark(self._path(options["benchmark_path"]))
+            return reporting.benchmark(self._path(path)), []
         except HostError as error:
-            raise AnsibleActionFail(f"report {options['title']}: {error}") from error
-        return Report(options["title"], now, options["checks"], options["site"], held)
+            return None, [str(error)]
 
     def _write(self, report, options):
-        """All forms that are asked for; where they are."""
+        """All forms that are asked for."""
         paths = {form: self._path(options[name]) for form, name in PATHS.items()}
         forms = reporting.Forms(
             **paths, keep=max(1, options["history_keep"]), warnings_fail=options["warnings"] == "fail"
         )
-        try:
-            reporting.write(report, forms)
-        except HostError as error:
-            raise AnsibleActionFail(f"report {report.title}: {error}") from error
-        return [path for form, path in paths.items() if path and form != "history"]
+        return reporting.write(report, forms)
 
     def _path(self, text):
         return Path(self._loader.path_dwim(text)) if text else None

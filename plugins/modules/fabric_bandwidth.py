@@ -115,7 +115,7 @@ checks:
   description:
     - Those of O(earlier), then C(fabric.bandwidth) for each leg and C(fabric.bandwidth_sum) for each cable.
     - The sum is left out when a rail alone gave no result.
-    - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+    - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and of a single leg C(netdevs), the node's own end of it.
   returned: O(state=measured)
   type: list
   elements: dict

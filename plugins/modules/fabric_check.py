@@ -127,11 +127,16 @@ checks:
     cure:
       description: What to do about a failure.
       type: str
+    netdevs:
+      description: The node's own fabric interfaces that it is about. Absent where it is about none.
+      type: list
+      elements: str
   sample:
     - id: fabric.mtu
       node: spark1
       ok: true
       severity: error
+      netdevs: [enp1s0f0np0]
       found: 9000 bytes on enp1s0f0np0 (port 0, rail 0, 10.100.0.0/24 to spark2)
       expected: 9000 bytes
       cure: run the fabric role again; if it stays, another netplan file sets the mtu of enp1s0f0np0

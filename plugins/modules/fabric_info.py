@@ -220,7 +220,7 @@ checks:
   description:
     - Checks C(rdma.device), C(rdma.state) and C(rdma.rate) for each of O(ports), C(rdma.memlock), C(rdma.device_files), C(rdma.packages)
       and C(rdma.nccl_library). Of an absent device only C(rdma.device) is there, and of a port that is down no C(rdma.rate).
-    - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
+    - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and of a single leg C(netdevs), the node's own end of it.
   returned: success
   type: list
   elements: dict

@@ -17,6 +17,8 @@ description:
     when the severity of any of them is C(error). Warnings alone are shown and do not fail, unless O(warnings=fail).
   - Writes the same report as JSON (C(docs/report.schema.json)), as one HTML file that needs no network, and as JUnit XML, as far as paths
     for them are given, and keeps earlier ones.
+  - A file that cannot be written, or a benchmark that cannot be read, takes nothing from the rest. The table, the verdict and the other files are
+    given all the same, the reason stands behind the verdict, and the task fails.
   - Runs on the controller; use it with C(run_once).
 options:
   title:
@@ -26,7 +28,7 @@ options:
   checks:
     description:
       - Dictionaries with C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and of those that asked the engine something,
-        C(asked) and C(answered).
+        C(asked) and C(answered). C(netdevs), where a check has it, names the node's own fabric interfaces that it is about.
     type: list
     elements: dict
     required: true
@@ -57,7 +59,8 @@ options:
     type: int
     default: 30
   benchmark_path:
-    description: JSON file of the last benchmark on the controller, which becomes part of the report. One that is absent is none.
+    description: JSON file of the last benchmark on the controller, which becomes part of the report. One that is absent is none,
+      one that is damaged is left out and fails the task.
     type: path
   warnings:
     description: Whether failed checks of severity C(warning) are a failure too.
@@ -113,11 +116,17 @@ counts:
   type: dict
   sample: {checks: 206, held: 205, errors: 0, warnings: 1, notes: 0}
 written:
-  description: The files that hold this report, without the history's. Empty in check mode.
+  description: The files that hold this report now, without the history's. Empty in check mode.
   returned: always
   type: list
   elements: str
   sample: [/home/me/ring/reports/verify.json, /home/me/ring/reports/verify.html]
+problems:
+  description: Why the report is not whole, a text for each file that could not be written or read. Empty when it is.
+  returned: always
+  type: list
+  elements: str
+  sample: ["cannot write /home/me/ring/reports/verify.json: Permission denied"]
 rows:
   description: The rows as given.
   returned: always

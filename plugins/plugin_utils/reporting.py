@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text, write_text
-from ansible_collections.gb10.ring.plugins.module_utils.report import document
+from ansible_collections.gb10.ring.plugins.module_utils.report import document, page_bench
 from ansible_collections.gb10.ring.plugins.module_utils.report.junit import junit
 from ansible_collections.gb10.ring.plugins.module_utils.report.page import page
 
@@ -29,28 +29,56 @@ class Forms:
     warnings_fail: bool = False
 
 
-def write(report: document.Report, forms: Forms) -> None:
-    """Every form, the history last. Raises HostError."""
+@dataclass(frozen=True)
+class Written:
+    """files: that hold the report now, without the history's. problems: why others do not, one each."""
+
+    files: tuple[Path, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def write(report: document.Report, forms: Forms) -> Written:
+    """Every form, the history last. One that cannot be written takes nothing from the others."""
     text = document.document(report)
     name = document.file_name(report.title, report.created)
-    if forms.json:
-        write_text(forms.json, text)
-    if forms.html:
-        earlier = document.parse_earlier(texts(forms.history, report.title, besides=name))
-        write_text(forms.html, page(report, earlier[-forms.keep :]))
-    if forms.junit:
-        write_text(forms.junit, junit(report.title, report.created, report.checks, forms.warnings_fail))
+    files: list[Path] = []
+    problems: list[str] = []
+    kept = texts(forms.history, report.title, besides=name) if forms.html else []
+    made = (
+        (forms.json, lambda: text),
+        (forms.html, lambda: page(report, document.parse_earlier(kept)[-forms.keep :])),
+        (forms.junit, lambda: junit(report.title, report.created, report.checks, forms.warnings_fail)),
+    )
+    for path, content in made:
+        if path:
+            try:
+                write_text(path, content())
+                files.append(path)
+            except HostError as error:
+                problems.append(str(error))
     if forms.history:
-        write_text(forms.history / name, text)
-        prune(forms.history, report.title, forms.keep)
+        try:
+            write_text(forms.history / name, text)
+            prune(forms.history, report.title, forms.keep)
+        except HostError as error:
+            problems.append(str(error))
+    return Written(tuple(files), tuple(problems))
 
 
 def texts(history: Path | None, title: str, besides: str = "") -> list[str]:
     """What the kept reports of this title hold; one that cannot be read is left out, as it takes nothing from this report."""
-    if history is None or not history.is_dir():
+    try:
+        names = document.surplus(_names(history), title, keep=0) if history and history.is_dir() else []
+    except (HostError, OSError):
         return []
-    names = document.surplus([path.name for path in history.iterdir()], title, keep=0)
     return [text for name in names if name != besides for text in [_text(history / name)] if text]
+
+
+def _names(history: Path) -> list[str]:
+    try:
+        return [path.name for path in history.iterdir()]
+    except OSError as error:
+        raise HostError(f"cannot read {history}: {error.strerror}") from error
 
 
 def _text(path: Path) -> str | None:
@@ -62,7 +90,7 @@ def _text(path: Path) -> str | None:
 
 def prune(history: Path, title: str, keep: int) -> None:
     """Delete the oldest reports of this title, and nothing else. Raises HostError."""
-    for name in document.surplus([path.name for path in history.iterdir()], title, keep):
+    for name in document.surplus(_names(history), title, keep):
         try:
             (history / name).unlink(missing_ok=True)
         except OSError as error:
@@ -76,9 +104,9 @@ def benchmark(path: Path | None) -> Mapping[str, Any] | None:
         return None
     try:
         held = json.loads(text)
-        if isinstance(held["rows"], list) and {"created", "profile"} <= set(held):
-            return dict(held)
-        found = "no created, profile and rows"
-    except (ValueError, KeyError, TypeError) as error:
+        found = page_bench.problem(held)
+    except ValueError as error:
         found = str(error)
+    if not found:
+        return dict(held)
     raise HostError(f"{path} is no benchmark ({found}); run bench.yml again, or delete the file")

@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Two reports to look at, of a healthy group and of one with four faults, each with ten earlier ones.
+"""Reports to look at: of a healthy group, of one with four faults, and of one with a cut cable, each with ten earlier ones.
 
 Run as a program it writes the pictures of docs/ (`make report-pictures`).
 """
@@ -62,10 +62,21 @@ def faulty() -> Report:
     return Report("verify", report_site.CREATED, checks, site(hostvars, hostvars), report_site.benchmark())
 
 
+def cut() -> Report:
+    """The cable between the first two nodes is cut; all else is well."""
+    hostvars = report_site.verified()
+    report_site.cut(hostvars, "spark1", "spark2")
+    checks = site_checks(hostvars, hostvars, list(RESULTS))
+    return Report("verify", report_site.CREATED, checks, site(hostvars, hostvars), report_site.benchmark())
+
+
+SAMPLES = {"healthy": healthy, "faulty": faulty, "cut": cut}
+
+
 def html(name: str) -> str:
     days = [(day, healthy() if day % 4 else faulty()) for day in range(20, 30)]
     earlier = [summary_of(replace(report, created=f"2026-11-{day}T03:00:00+00:00")) for day, report in days]
-    return page(healthy() if name == "healthy" else faulty(), earlier)
+    return page(SAMPLES[name](), earlier)
 
 
 def pictures(directory: Path) -> None:

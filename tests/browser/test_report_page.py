@@ -46,9 +46,9 @@ def browser(tmp_path_factory):
 def pages(tmp_path_factory):
     """The URL of each page by name."""
     directory = tmp_path_factory.mktemp("pages")
-    for name in ("healthy", "faulty"):
+    for name in samples.SAMPLES:
         (directory / f"{name}.html").write_text(samples.html(name), encoding="utf-8")
-    return {name: (directory / f"{name}.html").as_uri() for name in ("healthy", "faulty")}
+    return {name: (directory / f"{name}.html").as_uri() for name in samples.SAMPLES}
 
 
 @pytest.mark.parametrize("name", ["healthy", "faulty"])
@@ -86,6 +86,14 @@ def test_the_ring_and_the_bars_are_there(browser, pages, width, drawing):
     assert len({colour for _state, colour in wires}) == 2
     # spark3's engine was not looked at
     assert looks.bars(browser, empty=1) == ["disk"] * 3 + ["engram"] * 2 + ["memory"] * 3
+
+
+@pytest.mark.parametrize(("width", "drawing"), [(390, "chain"), (1440, "ring")])
+def test_only_the_legs_of_a_cut_cable_are_drawn_as_failed(browser, pages, width, drawing):
+    browser.open(pages["cut"], width)
+    assert "Ring of 3 nodes, 2 of 6 legs failed" in browser.value(f"{looks.drawing(browser, drawing)}.textContent")
+    wires = looks.wires(browser, drawing)
+    assert sorted(state for state, _colour in wires) == ["failed"] * 2 + ["ok"] * 4
 
 
 @pytest.mark.parametrize("dark", [False, True])

@@ -227,6 +227,13 @@ def test_tags_choose_a_part(folder):
     assert len(report["checks"]) > 12
 
 
+def test_a_page_that_cannot_be_written_fails_and_hides_nothing(folder):
+    code, output, report = verify(folder, "--tags", "memory", verify_html_path="/dev/null/verify.html")
+    assert (code, report["result"]) == (1, "ok"), output
+    assert "cannot write /dev/null/verify.html" in output
+    assert re.search(r"verify: all \d+ checks hold", output)
+
+
 def act(fault: Fault, command: str) -> None:
     if command.startswith("ctl "):
         ctl(*shlex.split(command)[1:])
@@ -307,6 +314,14 @@ def test_nothing_else_is_reported(with_faults, name):
     expected = set().union(*(fault.failed for fault in ROUNDS[name].faults))
     found = {(check["node"], check["id"]) for check in failed(report)}
     assert found == expected, [check for check in failed(report) if (check["node"], check["id"]) not in expected]
+
+
+@pytest.mark.full
+def test_only_the_legs_of_a_cut_cable_are_failed(with_faults):
+    _code, _output, report = with_faults("cables and devices")
+    legs = report["site"]["legs"]
+    bad = [(leg["cable"], end["node"], end["port"]) for leg in legs for end in leg["ends"] if end["state"] != "ok"]
+    assert sorted(bad) == [(1, "spark1", 0)] * 2 + [(1, "spark2", 1)] * 2
 
 
 @pytest.mark.full

@@ -135,6 +135,7 @@ def leg_check(node: str, port: Port, rate: Rate, settings: Settings) -> Check:
     return Check(
         id="fabric.bandwidth",
         node=node,
+        netdevs=(port.netdev,),
         ok=ok,
         found=f"{_text(rate)} from {port.label}{note}",
         expected=f"at least {settings.minimum:g} Gb/s",

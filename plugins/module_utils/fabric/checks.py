@@ -86,6 +86,7 @@ def presence_check(node: str, port: Port, link: Link | None, wrong: str = "") ->
     return Check(
         id="fabric.presence",
         node=node,
+        netdevs=(port.netdev,),
         ok=link is not None and not wrong,
         found=found,
         expected=f"netdev {port.netdev} (port {port.port}, rail {port.rail}) for {port.subnet} to {port.peer}",
@@ -98,6 +99,7 @@ def carrier_check(node: str, port: Port, link: Link) -> Check:
     return Check(
         id="fabric.carrier",
         node=node,
+        netdevs=(port.netdev,),
         ok=link.carrier,
         found=f"{state} on {port.label}",
         expected=f"carrier from {port.peer_netdev} of {port.peer}",
@@ -115,6 +117,7 @@ def address_check(node: str, port: Port, link: Link) -> Check:
     return Check(
         id="fabric.address",
         node=node,
+        netdevs=(port.netdev,),
         ok=link.ipv4 == (port.cidr,),
         found=f"{link.addresses()} on {port.label}",
         expected=f"{port.cidr} and no other IPv4 address",
@@ -131,6 +134,7 @@ def mtu_check(node: str, port: Port, mtu: int, link: Link) -> Check:
     return Check(
         id="fabric.mtu",
         node=node,
+        netdevs=(port.netdev,),
         ok=link.mtu == mtu,
         found=f"{link.mtu} bytes on {port.label}",
         expected=f"{mtu} bytes",
@@ -144,6 +148,7 @@ def ping_check(node: str, port: Port, mtu: int, ping: Ping) -> Check:
     return Check(
         id="fabric.ping",
         node=node,
+        netdevs=(port.netdev,),
         ok=ping.ok,
         found=f"{ping.received} of {ping.sent} replies from {port.peer_address} on {port.label}{passes}{said}",
         expected=f"every reply to unfragmented packets of {mtu} bytes",

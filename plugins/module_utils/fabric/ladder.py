@@ -153,6 +153,7 @@ def _pcie(node: str, port: Port, function: Function, expected: Expected) -> Chec
     return Check(
         id="fabric.pcie",
         node=node,
+        netdevs=(port.netdev,),
         ok=(function.pcie_speed, function.pcie_width) == wanted,
         found=f"{function.pcie_speed or 'unknown'} x{width} at {function.pci_address or 'no PCI function'} on {port.label}",
         expected=f"{wanted[0]} x{wanted[1]}",
@@ -164,6 +165,7 @@ def _flaps(node: str, port: Port, changes: int, limit: int) -> Check:
     return Check(
         id="fabric.flaps",
         node=node,
+        netdevs=(port.netdev,),
         ok=changes <= limit,
         found=f"{changes} carrier changes on {port.label}",
         expected=f"up to {limit} since the netdev appeared",
@@ -176,6 +178,7 @@ def _speed(node: str, port: Port, function: Function, speed: int) -> Check:
     return Check(
         id="fabric.speed",
         node=node,
+        netdevs=(port.netdev,),
         ok=function.speed == speed,
         found=f"{'unknown speed' if function.speed is None else f'{function.speed} Mb/s'} on {port.label}",
         expected=f"{speed} Mb/s",
@@ -189,6 +192,7 @@ def _route(node: str, port: Port, route: Route) -> Check:
     return Check(
         id="fabric.route",
         node=node,
+        netdevs=(port.netdev,),
         ok=route == Route(port.netdev, port.address),
         found=f"{port.peer_address} of {port.peer} goes {found}",
         expected=f"by {port.netdev} from {port.address}",
@@ -214,6 +218,7 @@ def _gid(node: str, port: Port, function: Function) -> Check:
     return Check(
         id="fabric.gid",
         node=node,
+        netdevs=(port.netdev,),
         ok=function.gid_index is not None,
         found=f"GID index {function.gid_index} of {device} on {port.label}" if function.gid_index is not None else none,
         expected=f"a RoCE v2 GID equal to {port.address}",
@@ -227,6 +232,7 @@ def _active_mtu(node: str, port: Port, verbs: int | None, mtu: int, planned: int
     return Check(
         id="fabric.active_mtu",
         node=node,
+        netdevs=(port.netdev,),
         ok=active == wanted,
         found=f"{active} bytes ({source}) on {port.label}",
         expected=f"{wanted} bytes",
@@ -239,7 +245,7 @@ def subnet_check(node: str, ports: Sequence[Port], links: Mapping[str, Link]) ->
     fabric = {port.netdev for port in ports}
     held = [(name, IPv4Interface(cidr)) for name, link in sorted(links.items()) for cidr in link.ipv4]
     clashes = [
-        f"{left} on {name} and {right} on {other}"
+        ({name, other}, f"{left} on {name} and {right} on {other}")
         for index, (name, left) in enumerate(held)
         for other, right in held[index + 1 :]
         if name != other and {name, other} & fabric and left.network.overlaps(right.network)
@@ -247,8 +253,9 @@ def subnet_check(node: str, ports: Sequence[Port], links: Mapping[str, Link]) ->
     return Check(
         id="fabric.subnet",
         node=node,
+        netdevs=tuple(sorted(fabric & set().union(*(names for names, _text in clashes)))),
         ok=not clashes,
-        found="; ".join(clashes) or "no two interfaces in one subnet",
+        found="; ".join(text for _names, text in clashes) or "no two interfaces in one subnet",
         expected="a subnet of its own for each fabric interface",
         cure="take the address away that the topology file does not plan: another netplan file or NetworkManager connection gives it; "
         "when both are wanted, choose another supernet",

@@ -115,23 +115,24 @@ def checks(node: str, ports: Sequence[Port], devices: Mapping[str, Device], rate
 
 
 def _device_check(node: str, port: Port, device: Device | None, others: Iterable[Device]) -> Check:
-    expected = f"{port.label} on {port.netdev}"
+    expected, own = f"{port.label} on {port.netdev}", (port.netdev,)
     if device is not None:
         ok = port.netdev in device.netdevs
         found = f"{device.name} on {', '.join(device.netdevs) or 'no netdev'}"
         cure = "Correct netdevs or rdma_devices of this node in the topology file"
-        return Check("rdma.device", node, ok, found, expected, cure)
+        return Check("rdma.device", node, ok, found, expected, cure, netdevs=own)
     carrier = next((other.name for other in others if port.netdev in other.netdevs), None)
     if carrier:
         cure = f"Name it {carrier} under rdma_devices of this node in the topology file"
-        return Check("rdma.device", node, False, f"{port.netdev} belongs to {carrier}", expected, cure)
-    return Check("rdma.device", node, False, "absent", expected, _ABSENT_CURE)
+        return Check("rdma.device", node, False, f"{port.netdev} belongs to {carrier}", expected, cure, netdevs=own)
+    return Check("rdma.device", node, False, "absent", expected, _ABSENT_CURE, netdevs=own)
 
 
 def _state_check(node: str, port: Port, device: Device) -> Check:
     return Check(
         "rdma.state",
         node,
+        netdevs=(port.netdev,),
         ok=device.state.endswith(" ACTIVE"),
         found=f"{port.label} {device.state or 'without state'}",
         expected="4: ACTIVE",
@@ -143,6 +144,7 @@ def _rate_check(node: str, port: Port, device: Device, rate: float) -> Check:
     return Check(
         "rdma.rate",
         node,
+        netdevs=(port.netdev,),
         ok=rate_gbps(device.rate) == rate,
         found=f"{port.label} {device.rate or 'without rate'}",
         expected=f"{rate:g} Gb/sec",

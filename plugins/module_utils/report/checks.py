@@ -18,6 +18,7 @@ class Check:
     """id: dotted name, subject first (``fabric.address``). node: inventory name. ok: whether it held.
 
     severity: what a failure means. found, expected: short texts with units. cure: what a person does about a failure.
+    netdevs: the node's own fabric interfaces that it is about, by which a report draws the legs; empty: about none.
     """
 
     id: str
@@ -27,9 +28,13 @@ class Check:
     expected: str
     cure: str = ""
     severity: Severity = "error"
+    netdevs: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        return asdict(self)
+        """As JSON has it: ``netdevs`` is a list, and is left out where it is empty."""
+        held = asdict(self)
+        netdevs = held.pop("netdevs")
+        return {**held, "netdevs": list(netdevs)} if netdevs else held
 
 
 def failed(checks: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:

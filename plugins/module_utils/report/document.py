@@ -14,6 +14,8 @@ from .checks import failed
 
 SCHEMA = 2
 RESULTS = ("ok", "warnings", "failures")
+STATES = ("ok", "note", "failed")  # of all checks with one node and id; errors and warnings are failed
+Key = tuple[str, str]  # node and id
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,26 @@ class Report:
 
 @dataclass(frozen=True)
 class Earlier:
-    """What the history keeps of a report. failed: node and id of the checks that failed then, errors and warnings."""
+    """What the history keeps of a report. looked: node and id of all checks that were made, each with the worst of STATES."""
 
     created: str
     result: str
     counts: Mapping[str, int]
-    failed: frozenset[tuple[str, str]]
+    looked: Mapping[Key, str]
+
+
+@dataclass(frozen=True)
+class Changes:
+    """What became of checks between two reports. A check that one of them did not make has not changed.
+
+    failed: it fails now and did not then. held: it failed then and holds now. failed_new, failed_gone: it fails now, or failed then, and
+    the other report has no result of it.
+    """
+
+    failed: tuple[Key, ...]
+    held: tuple[Key, ...]
+    failed_new: tuple[Key, ...]
+    failed_gone: tuple[Key, ...]
 
 
 def counts(checks: Sequence[Mapping[str, Any]]) -> dict[str, int]:
@@ -92,22 +108,39 @@ def _earlier(text: str) -> Earlier | None:
         if held["schema"] != SCHEMA or held["result"] not in RESULTS:
             return None
         numbers = {name: int(held["counts"][name]) for name in counts([])}
-        bad = frozenset(keys(held["checks"]))
-        return Earlier(str(held["created"]), str(held["result"]), numbers, bad)
+        return Earlier(str(held["created"]), str(held["result"]), numbers, looked(held["checks"]))
     except (ValueError, KeyError, TypeError):
         return None
 
 
-def keys(checks: Iterable[Mapping[str, Any]]) -> set[tuple[str, str]]:
-    """Node and id of the failed checks that count."""
-    return {
-        (str(check["node"]), str(check["id"])) for check in checks if not check["ok"] and check["severity"] != "info"
-    }
+def looked(checks: Iterable[Mapping[str, Any]]) -> dict[Key, str]:
+    """The worst of STATES by node and id."""
+    found: dict[Key, str] = {}
+    for check in checks:
+        key = (str(check["node"]), str(check["id"]))
+        state = "ok" if check["ok"] else "note" if check["severity"] == "info" else "failed"
+        found[key] = max(found.get(key, state), state, key=STATES.index)
+    return found
+
+
+def changes(now: Earlier, before: Earlier) -> Changes:
+    """By node and id, in this order."""
+    bad, was_bad = _failed(now), _failed(before)
+    return Changes(
+        failed=tuple(key for key in bad if before.looked.get(key, "failed") != "failed"),
+        held=tuple(key for key in was_bad if now.looked.get(key) == "ok"),
+        failed_new=tuple(key for key in bad if key not in before.looked),
+        failed_gone=tuple(key for key in was_bad if key not in now.looked),
+    )
+
+
+def _failed(one: Earlier) -> list[Key]:
+    return sorted(key for key, state in one.looked.items() if state == "failed")
 
 
 def summary_of(report: Report) -> Earlier:
     """The report as a later one will see it."""
-    return Earlier(report.created, report.result, report.counts, frozenset(keys(report.checks)))
+    return Earlier(report.created, report.result, report.counts, looked(report.checks))
 
 
 def file_name(title: str, created: str) -> str:

@@ -14,6 +14,36 @@ from .page_marks import section, table, when
 _ROW = 48
 _WIDE = 400
 
+_NUMBER = (int, float)
+_FIELDS: Mapping[str, tuple[type, ...]] = {"kind": (str,), "tokens": (int,), "concurrency": (int,), "unit": (str,)}
+_FIGURES = ("median", "low", "high", "published")  # each a number or null
+
+
+def problem(held: Any) -> str:
+    """Why this is no benchmark as docs/report.schema.json has it, and cannot be shown; empty when it is one."""
+    if (
+        not isinstance(held, Mapping)
+        or not isinstance(held.get("rows"), list)
+        or not {"created", "profile"} <= set(held)
+    ):
+        return "no created, profile and rows"
+    if not isinstance(held["created"], str):
+        return "created is no text"
+    told = ((number, _row_problem(row)) for number, row in enumerate(held["rows"]))
+    return next((f"rows[{number}]: {text}" for number, text in told if text), "")
+
+
+def _row_problem(row: Any) -> str:
+    if not isinstance(row, Mapping):
+        return "no measurement"
+    bad = [name for name, kinds in _FIELDS.items() if not isinstance(row.get(name), kinds)]
+    bad += [name for name in _FIGURES if row.get(name) is not None and not isinstance(row[name], _NUMBER)]
+    if "median" not in row:
+        bad.append("median")
+    if (row.get("low") is None) != (row.get("high") is None):
+        bad.append("low and high")
+    return f"{', '.join(bad)} missing or wrong" if bad else ""
+
 
 def benchmark(held: Mapping[str, Any] | None) -> Html:
     """The last benchmark, or how to make one."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from .document import Earlier
+from .document import Earlier, changes
 from .markup import Html, el, join
 from .page_marks import section, state, table, when
 
@@ -38,14 +38,20 @@ def _row(one: Earlier, current: bool) -> tuple[str, str, str, str, str]:
 
 
 def _changes(now: Earlier, before: Earlier) -> Html:
-    new, gone = sorted(now.failed - before.failed), sorted(before.failed - now.failed)
-    if not new and not gone:
+    """A part alone, a node that is gone or a role that could not look leaves checks out: of those nothing is claimed."""
+    found = changes(now, before)
+    told = [
+        ("failed since", found.failed),
+        ("failed, without a result then", found.failed_new),
+        ("hold again", found.held),
+        ("failed then, without a result now", found.failed_gone),
+    ]
+    said = [el("p", el("strong", f"{words}: "), _listed(pairs)) for words, pairs in told if pairs]
+    if said:
+        return join([el("p", f"Since the report of {when(before.created)}:"), *said])
+    if set(now.looked) == set(before.looked):
         return el("p", f"The same checks hold as in the report of {when(before.created)}.")
-    said = [el("p", f"Since the report of {when(before.created)}:")]
-    for words, pairs in (("failed since", new), ("hold again", gone)):
-        if pairs:
-            said.append(el("p", el("strong", f"{words}: "), _listed(pairs)))
-    return join(said)
+    return el("p", f"Of the checks that both have, the same hold as in the report of {when(before.created)}.")
 
 
 def _listed(pairs: Iterable[tuple[str, str]]) -> Html:

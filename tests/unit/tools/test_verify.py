@@ -67,6 +67,15 @@ def test_a_run_without_a_report_is_a_failure_even_beside_an_older_report(run, tm
     assert "no report was written" in done.stderr
 
 
+def test_a_report_that_cannot_be_read_is_none(run, tmp_path):
+    """A directory in its place stands for a file of another user."""
+    (tmp_path / "verify.json").mkdir()
+    done = run("", 2)
+    assert done.returncode == 1
+    assert "no report was written" in done.stderr
+    assert (tmp_path / "seen").exists()  # the playbook was run all the same
+
+
 def test_other_arguments_are_handed_on(run, tmp_path):
     run("ok", 0, "-i", "ring.yml", "--tags", "fabric")
     seen = json.loads((tmp_path / "seen").read_text(encoding="utf-8"))

@@ -8,7 +8,6 @@ from types import SimpleNamespace
 
 import pytest
 from ansible import constants
-from ansible.errors import AnsibleActionFail
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.ring.plugins.action import report
@@ -91,16 +90,37 @@ def test_rows_are_printed(run):
     assert run.shown == ["\nnode    engine\nspark1  healthy\n"]
 
 
-def test_a_file_that_cannot_be_written_is_the_error(run, tmp_path):
+@pytest.mark.parametrize(
+    ("checks", "first"), [([GOOD], "verify: all 1 checks hold"), ([BAD, GOOD], "verify: 1 of 2 checks failed")]
+)
+def test_a_file_that_cannot_be_written_fails_and_hides_nothing(run, tmp_path, checks, first):
     (tmp_path / "file").write_text("")
-    with pytest.raises(AnsibleActionFail, match=r"report verify: cannot write .*file/v\.json"):
-        run([GOOD], path="file/v.json")
+    done = run(checks, path="file/v.json", html_path="v.html", rows=[{"node": "spark1", "engine": "healthy"}])
+    lines = done["msg"].splitlines()
+    assert done["failed"]
+    assert lines[0] == first
+    assert all(f"{check['node']}: {check['id']}" in done["msg"] for check in checks if not check["ok"])
+    assert lines[-1].startswith(f"report verify: cannot write {tmp_path / 'file' / 'v.json'}: ")
+    assert done["written"] == [str(tmp_path / "v.html")]
+    assert done["problems"] == [lines[-1].removeprefix("report verify: ")]
+    assert run.shown[0] == "\nnode    engine\nspark1  healthy\n"
 
 
 def test_the_last_benchmark_is_part_of_the_report(run, tmp_path):
     (tmp_path / "bench.json").write_text(json.dumps({"created": "x", "profile": "lab", "rows": []}))
     run([GOOD], path="v.json", benchmark_path="bench.json")
     assert json.loads((tmp_path / "v.json").read_text())["benchmark"]["profile"] == "lab"
-    (tmp_path / "bench.json").write_text("{")
-    with pytest.raises(AnsibleActionFail, match=r"bench\.json is no benchmark"):
-        run([GOOD], benchmark_path="bench.json")
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"created": "x", "profile": "lab", "rows": [{}]}'])
+@pytest.mark.parametrize("checks", [[GOOD], [BAD, GOOD]])
+def test_a_benchmark_that_is_none_fails_and_hides_nothing(run, tmp_path, text, checks):
+    (tmp_path / "bench.json").write_text(text)
+    done = run(checks, path="v.json", html_path="v.html", benchmark_path="bench.json")
+    lines = done["msg"].splitlines()
+    assert done["failed"]
+    assert lines[0].startswith("verify: ")
+    assert all(f"{check['node']}: {check['id']}" in done["msg"] for check in checks if not check["ok"])
+    assert lines[-1].startswith(f"report verify: {tmp_path / 'bench.json'} is no benchmark (")
+    assert done["written"] == [str(tmp_path / name) for name in ("v.json", "v.html")]
+    assert json.loads((tmp_path / "v.json").read_text())["benchmark"] is None

@@ -52,7 +52,10 @@ def test_all_legs_up(commands, run):
     assert (result["legs_up"], result["legs_total"], result["legs_down"], result["changed"]) == (4, 4, [], False)
     assert [check["id"] for check in result["checks"]] == [*[f"fabric.{rung}" for rung in RUNGS] * 4, "fabric.subnet"]
     assert all(check["ok"] and check["node"] == "spark1" for check in result["checks"])
-    assert set(result["checks"][0]) == {"id", "node", "ok", "severity", "found", "expected", "cure"}
+    assert set(result["checks"][-1]) == {"id", "node", "ok", "severity", "found", "expected", "cure"}
+    assert [check["netdevs"] for check in result["checks"][:-1]] == [
+        [port["netdev"]] for port in PORTS for _rung in RUNGS
+    ]
 
 
 def test_failed_checks_do_not_fail_the_module(commands, run):

@@ -15,6 +15,9 @@ from ansible_collections.gb10.ring.plugins.plugin_utils.reporting import Forms, 
 
 BAD = Check("fabric.mtu", "spark2", False, "1500 bytes", "9000 bytes", "run the fabric role").to_dict()
 
+BENCH = {"created": "2026-11-29T20:00:00+00:00", "profile": "lab"}
+ROW = {"kind": "decode", "tokens": 1000, "concurrency": 1, "median": None, "unit": "tok/s"}
+
 
 def report(day, *checks):
     return Report("verify", f"2026-11-{day:02d}T03:00:00+00:00", list(checks))
@@ -59,7 +62,17 @@ def test_a_report_of_another_title_is_no_history(tmp_path):
 
 @pytest.mark.parametrize(
     ("text", "message"),
-    [("{", "Expecting property name"), ("[]", "list indices"), ('{"rows": []}', "no created, profile and rows")],
+    [
+        ("{", "Expecting property name"),
+        ("[]", "no created, profile and rows"),
+        ('{"rows": []}', "no created, profile and rows"),
+        (json.dumps(BENCH | {"created": 7, "rows": []}), "created is no text"),
+        (json.dumps(BENCH | {"rows": [ROW, 1]}), r"rows\[1\]: no measurement"),
+        (json.dumps(BENCH | {"rows": [{}]}), r"rows\[0\]: kind, tokens, concurrency, unit, median missing or wrong"),
+        (json.dumps(BENCH | {"rows": [ROW | {"tokens": "many"}]}), "tokens missing or wrong"),
+        (json.dumps(BENCH | {"rows": [ROW | {"published": "fast"}]}), "published missing or wrong"),
+        (json.dumps(BENCH | {"rows": [ROW | {"low": 1.0}]}), "low and high missing or wrong"),
+    ],
 )
 def test_a_benchmark_that_is_none_is_named(tmp_path, text, message):
     path = tmp_path / "bench.json"
@@ -74,6 +87,35 @@ def test_a_benchmark_is_read_when_it_is_there(tmp_path):
     path = tmp_path / "bench.json"
     assert benchmark(None) is None
     assert benchmark(path) is None
-    held = {"created": "x", "profile": "lab", "rows": []}
-    path.write_text(json.dumps(held))
-    assert benchmark(path) == held
+    for rows in ([], [ROW], [ROW | {"median": 81.2, "low": 80, "high": 83.5, "published": 85}]):
+        held = {**BENCH, "rows": rows}
+        path.write_text(json.dumps(held))
+        assert benchmark(path) == held
+        write(replace(report(1), benchmark=held), Forms(html=tmp_path / "v.html"))  # it can be shown
+
+
+def test_what_cannot_be_written_takes_nothing_from_the_rest(tmp_path):
+    (tmp_path / "file").write_text("")
+    forms = Forms(tmp_path / "file" / "v.json", tmp_path / "v.html", tmp_path / "file" / "v.xml", tmp_path / "history")
+    done = write(report(1, BAD), forms)
+    assert done.files == (tmp_path / "v.html",)
+    assert [problem.partition(": ")[0] for problem in done.problems] == [
+        f"cannot write {tmp_path / 'file' / name}" for name in ("v.json", "v.xml")
+    ]
+    assert len(list((tmp_path / "history").iterdir())) == 1
+
+
+@pytest.mark.parametrize("make", [lambda path: path.write_text(""), lambda path: path.mkdir(mode=0)])
+def test_a_history_that_cannot_be_used_leaves_the_page(tmp_path, monkeypatch, make):
+    history = tmp_path / "history"
+    make(history)
+    if history.is_dir():  # as it is for another user than root
+
+        def refused(path):
+            raise PermissionError(13, "Permission denied", str(path))
+
+        monkeypatch.setattr(type(history), "iterdir", refused)
+    done = write(report(1, BAD), Forms(json=tmp_path / "v.json", html=tmp_path / "v.html", history=history))
+    assert done.files == (tmp_path / "v.json", tmp_path / "v.html")
+    assert len(done.problems) == 1
+    assert str(history) in done.problems[0]

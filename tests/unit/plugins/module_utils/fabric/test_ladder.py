@@ -113,7 +113,7 @@ def without(*names: str) -> list[str]:
 def test_the_ladder(what, there, bad):
     checks = leg_checks("spark1", PORT, EXPECTED, what)
     assert (rungs(what), failing(what)) == (there, bad)
-    assert {check.node for check in checks} == {"spark1"}
+    assert {(check.node, check.netdevs) for check in checks} == {("spark1", (NETDEV,))}
     assert all(check.found and check.expected and check.cure for check in checks)
 
 
@@ -323,8 +323,10 @@ def addresses(**given: str) -> dict[str, Link]:
     ],
 )
 def test_subnets(links, found):
-    check = subnet_check("spark1", parse_ports(PORTS, 9000), links)
+    ports = parse_ports(PORTS, 9000)
+    check = subnet_check("spark1", ports, links)
     assert check.ok is not bool(found)
+    assert check.netdevs == tuple(sorted(port.netdev for port in ports if port.netdev in found))
     assert check.found == (found or "no two interfaces in one subnet")
 
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
 
 import jsonschema
@@ -13,6 +14,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Che
 from ansible_collections.gb10.ring.plugins.module_utils.report.document import (
     Earlier,
     Report,
+    changes,
     counts,
     document,
     file_name,
@@ -95,7 +97,42 @@ def test_earlier_reports_come_oldest_first_without_what_is_none():
     early = Report("verify", "2026-11-29T03:00:00+00:00", [check(ok=True)])
     texts = [document(late), "{", "[]", '{"schema": 1, "ok": true}', '{"schema": 2, "result": "?"}', document(early)]
     assert parse_earlier(texts) == [summary_of(early), summary_of(late)]
-    assert summary_of(late) == Earlier(late.created, "failures", late.counts, frozenset({("spark1", "fabric.mtu")}))
+    assert summary_of(late) == Earlier(late.created, "failures", late.counts, {("spark1", "fabric.mtu"): "failed"})
+
+
+KEY = ("spark1", "engine.unit")
+
+
+def looked(*states):
+    """A report with one check a state, all of one node and id, beside one of another node that holds."""
+    made = {"ok": (True, "error"), "note": (False, "info"), "warning": (False, "warning"), "error": (False, "error")}
+    own = [check(id="engine.unit", ok=made[state][0], severity=made[state][1]) for state in states]
+    return parse_earlier([document(Report("verify", "x", [check("spark2", "engine.unit", ok=True), *own]))])[0]
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "change"),
+    [
+        (("ok",), ("error",), "failed"),
+        (("note",), ("warning",), "failed"),
+        (("ok", "ok"), ("ok", "error"), "failed"),
+        (("error",), ("ok",), "held"),
+        (("ok", "error"), ("ok", "ok"), "held"),
+        (("warning",), ("ok",), "held"),
+        (("error",), (), "failed_gone"),  # a part alone, a node that is gone
+        ((), ("error",), "failed_new"),
+        (("error", "error"), ("ok", "error"), ""),
+        (("error",), ("warning",), ""),
+        (("error",), ("note",), ""),  # it neither holds nor fails
+        (("ok",), (), ""),
+        ((), ("ok",), ""),
+        (("ok",), ("note",), ""),
+        ((), (), ""),
+    ],
+)
+def test_what_has_changed_is_what_both_looked_at(before, now, change):
+    found = asdict(changes(looked(*now), looked(*before)))
+    assert {name: keys for name, keys in found.items() if keys} == ({change: (KEY,)} if change else {})
 
 
 def test_the_history_keeps_the_newest_of_its_own():

@@ -10,7 +10,7 @@ from html.parser import HTMLParser
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
-from ansible_collections.gb10.ring.plugins.module_utils.report.document import Earlier, Report
+from ansible_collections.gb10.ring.plugins.module_utils.report.document import Report, summary_of
 from ansible_collections.gb10.ring.plugins.module_utils.report.gather import RESULTS, site_checks
 from ansible_collections.gb10.ring.plugins.module_utils.report.page import page
 from ansible_collections.gb10.ring.plugins.module_utils.report.site import site
@@ -49,10 +49,26 @@ class Tree(HTMLParser):
         return [attributes[name] for _tag, attributes in self.elements if name in attributes]
 
 
+def earlier(*checks):
+    """What is kept of a report with these checks."""
+    return summary_of(Report("verify", "2026-11-29T03:00:00+00:00", [check.to_dict() for check in checks]))
+
+
 def report(shape="ring", size=3, more=(), **values):
     hostvars = report_site.verified(shape, size)
     checks = [*site_checks(hostvars, hostvars, list(RESULTS)), *(check.to_dict() for check in more)]
     return Report("verify", report_site.CREATED, checks, site(hostvars, hostvars), report_site.benchmark())
+
+
+def cable_cut(hostvars):
+    """Legs that are down, and the others."""
+    report_site.cut(hostvars, "spark2", "spark3")
+    return 2, 4
+
+
+def node_off(hostvars):
+    report_site.switch_off(hostvars, "spark3")
+    return 4, 2
 
 
 @pytest.mark.parametrize(("shape", "size"), [("ring", 2), ("ring", 3), ("ring", 8), ("pair", 2), ("switch", 3)])
@@ -130,6 +146,19 @@ def test_at_a_switch_a_fault_is_shown_on_the_cable_of_its_node():
     assert "14.2 to 92.6 Gb/s" in page(held, [])
 
 
+@pytest.mark.parametrize("happens", [cable_cut, node_off])
+def test_only_the_legs_that_are_down_are_drawn_as_failed(happens):
+    hostvars = report_site.verified()
+    bad, good = happens(hostvars)
+    held = Report(
+        "verify", report_site.CREATED, site_checks(hostvars, hostvars, list(RESULTS)), site(hostvars, hostvars)
+    )
+    tree = Tree(page(held, []))
+    wires = [one for one in tree.having("class") if str(one).startswith("wire")]
+    assert sorted(wires) == sorted(["wire failed"] * bad * 2 + ["wire ok"] * good * 2)  # in both drawings
+    assert f"{bad} of 6 legs failed" in " ".join(tree.words)
+
+
 def test_links_lead_to_sections():
     tree = Tree(page(report(), []))
     assert {one[1:] for one in tree.having("href")} <= set(tree.having("id"))
@@ -179,15 +208,41 @@ def test_acceptance_has_what_was_asked_and_answered():
 
 
 def test_history_says_what_changed():
-    numbers = {"checks": 80, "held": 79, "errors": 1, "warnings": 0, "notes": 0}
-    before = Earlier("2026-11-29T03:00:00+00:00", "failures", numbers, frozenset({("spark3", "memory.swap")}))
-    bad = [Check("fabric.mtu", "spark2", False, "1500 bytes", "9000 bytes", "x")]
-    words = "".join(Tree(page(report(more=bad), [before])).words)
+    now = [
+        Check("fabric.mtu", "spark2", False, "1500 bytes", "9000 bytes", "x"),
+        Check("memory.swap", "spark3", True, "off", "off"),
+    ]
+    before = earlier(
+        Check("fabric.mtu", "spark2", True, "9000 bytes", "9000 bytes"),
+        Check("memory.swap", "spark3", False, "on", "off", "x"),
+    )
+    words = "".join(Tree(page(report(more=now), [before])).words)
     assert "failed since: spark2 fabric.mtu" in words
     assert "hold again: spark3 memory.swap" in words
     assert "2026-11-29 03:00 UTC" in words
     assert "2026-11-30 03:00 UTC (this one)" in words
     assert "This is the first report that is kept." in Tree(page(report(), [])).words
+
+
+DEAD = Check("engine.unit", "spark1", False, "failed", "active", "run the engine role")
+WELL = Check("fabric.mtu", "spark1", True, "9000 bytes", "9000 bytes")
+
+
+def test_history_claims_nothing_of_what_was_not_looked_at():
+    """A whole run in which the engine is dead, a part of it, and the whole again."""
+
+    def words(now, before):
+        held = Report("verify", report_site.CREATED, [check.to_dict() for check in now])
+        return "".join(Tree(page(held, [earlier(*before)])).words)
+
+    part, whole = words([WELL], [WELL, DEAD]), words([WELL, DEAD], [WELL])
+    assert "failed then, without a result now: spark1 engine.unit" in part
+    assert "failed, without a result then: spark1 engine.unit" in whole
+    for text in (part, whole, words([WELL], [WELL, replace(DEAD, ok=True)])):
+        assert "hold again" not in text
+        assert "failed since" not in text
+    assert "The same checks hold as in" in words([WELL, DEAD], [WELL, DEAD])
+    assert "Of the checks that both have, the same hold as in" in words([WELL], [WELL, replace(DEAD, ok=True)])
 
 
 def test_the_benchmark_stands_beside_what_was_published():

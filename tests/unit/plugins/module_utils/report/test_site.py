@@ -3,10 +3,18 @@
 # SPDX-License-Identifier: GPL-3.0-or-later
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import image
-from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma_user
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import rdma, rdma_user
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.checks import Ping
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.info import Function
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.ladder import Expected, Route, Seen, leg_checks
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.links import Link
+from ansible_collections.gb10.ring.plugins.module_utils.fabric.ports import Port, parse_ports
 from ansible_collections.gb10.ring.plugins.module_utils.report.checks import Check
 from ansible_collections.gb10.ring.plugins.module_utils.report.site import memory, odd, site, versions
 from ansible_collections.gb10.ring.tests.unit.fixtures import report_site
@@ -44,10 +52,110 @@ def test_a_fault_is_shown_at_its_end_alone():
     }
 
 
+def failed_legs(shown):
+    return {
+        tuple(end["node"] for end in leg["ends"])
+        for leg in shown["legs"]
+        for end in leg["ends"]
+        if end["state"] != "ok"
+    }
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_a_cut_cable_is_shown_at_its_two_ends_alone(size):
+    """The far end of a cable has the name of this node's other port."""
+    hostvars = report_site.verified("ring", size)
+    report_site.cut(hostvars, "spark1", "spark2")
+    shown = site(hostvars, hostvars)
+    bad = {where: end for where, end in ends(shown).items() if end["state"] != "ok"}
+    assert {node for node, _netdev in bad} == {"spark1", "spark2"}
+    assert {(end["state"], *end["problems"]) for end in bad.values()} == {("failed", "fabric.carrier", "rdma.state")}
+    assert failed_legs(shown) == {("spark1", "spark2")}
+    assert len(bad) == 4  # two rails, two ends
+
+
+def test_a_node_that_is_off_leaves_the_cable_between_the_others_well():
+    hostvars = report_site.verified()
+    report_site.switch_off(hostvars, "spark3")
+    shown = site(hostvars, hostvars)
+    states = {(end["node"], end["state"]) for leg in shown["legs"] if leg["cable"] == 1 for end in leg["ends"]}
+    assert states == {("spark1", "ok"), ("spark2", "ok")}
+    assert all("spark3" in nodes for nodes in failed_legs(shown))
+    assert {end["state"] for (node, _netdev), end in ends(shown).items() if node == "spark3"} == {"unknown"}
+
+
+OTHER_END = "enp1s0f1np1"  # of the cable at enp1s0f0np0, and the node's own other port
+
+
+def look(port: Port, **changes: Any) -> Seen:
+    """Of a healthy leg; changes: of its link, function, route and ping, None: not there."""
+    function = Function(
+        *(port.port, port.rail, port.netdev),
+        present=True,
+        rdma_device=port.rdma_device,
+        gid_index=3,
+        driver="mlx5_core",
+        carrier_changes=2,
+        speed=200000,
+        pcie_speed="32.0 GT/s",
+        pcie_width=4,
+    )
+    held = {
+        "links": replace(Link(port.netdev, 9000, True, True, (port.cidr,)), **changes.get("link", {})),
+        "functions": replace(function, **changes.get("function", {})),
+        "routes": changes.get("route", Route(port.netdev, port.address)),
+        "pings": changes.get("ping", Ping(2, 2)),
+    }
+    return Seen(**{name: {port.netdev: value} for name, value in held.items()})
+
+
+@pytest.mark.parametrize(
+    ("changes", "problem"),
+    [
+        ({"function": {"driver": "r8169"}}, "fabric.presence"),
+        ({"function": {"master": OTHER_END}}, "fabric.presence"),
+        ({"function": {"pcie_width": 1}}, "fabric.pcie"),
+        ({"function": {"speed": 100000}}, "fabric.speed"),
+        ({"function": {"gid_index": None}}, "fabric.gid"),
+        ({"link": {"carrier": False}}, "fabric.carrier"),
+        ({"link": {"mtu": 1500}}, "fabric.mtu"),
+        ({"link": {"ipv4": ()}}, "fabric.address"),
+        ({"route": Route(OTHER_END, "10.100.4.1")}, "fabric.route"),
+        ({"ping": Ping(2, 0, f"From 10.100.0.1 by {OTHER_END}: unreachable")}, "fabric.ping"),
+    ],
+)
+def test_a_fault_of_any_kind_is_shown_at_its_own_end(changes, problem):
+    hostvars = report_site.verified()
+    own = parse_ports(hostvars["spark1"]["fabric_ports"])
+    hostvars["spark1"]["fabric_checks"]["checks"] = [
+        check.to_dict()
+        for port in own
+        for check in leg_checks("spark1", port, Expected(9000), look(port, **(changes if port == own[0] else {})))
+    ]
+    bad = {where: end["problems"] for where, end in ends(site(hostvars, hostvars)).items() if end["state"] != "ok"}
+    expected = {"fabric.mtu", "fabric.active_mtu"} if problem == "fabric.mtu" else {problem}
+    assert own[0].netdev == "enp1s0f0np0"
+    assert list(bad) == [("spark1", own[0].netdev)]
+    assert set(bad["spark1", own[0].netdev]) <= expected
+    assert problem in bad["spark1", own[0].netdev]
+
+
+def test_a_device_at_another_port_is_shown_where_it_is_planned():
+    hostvars = report_site.verified()
+    ports = rdma.ports_from(hostvars["spark1"]["fabric_ports"])
+    devices = {port.rdma_device: rdma.Device(port.rdma_device, (port.netdev,), "4: ACTIVE") for port in ports}
+    first = ports[0].rdma_device
+    devices[first] = replace(devices[first], netdevs=(OTHER_END,))
+    found = rdma.checks("spark1", ports, devices, 0)
+    hostvars["spark1"]["rdma_checks"] = {"checks": [check.to_dict() for check in found]}
+    bad = [where for where, end in ends(site(hostvars, hostvars)).items() if end["state"] != "ok"]
+    assert bad == [("spark1", ports[0].netdev)]
+
+
 @pytest.mark.parametrize(("severity", "state"), [("error", "failed"), ("warning", "warning"), ("info", "ok")])
 def test_severity_makes_the_state(severity, state):
     hostvars = report_site.verified()
-    bad = Check("fabric.flaps", "spark1", False, "30 changes on enp1s0f0np0 (port 0)", "20", "", severity)
+    bad = Check("fabric.flaps", "spark1", False, "30 changes", "20", "", severity, netdevs=("enp1s0f0np0",))
     hostvars["spark1"]["fabric_checks"]["checks"].append(bad.to_dict())
     assert ends(site(hostvars, hostvars))["spark1", "enp1s0f0np0"]["state"] == state
 
