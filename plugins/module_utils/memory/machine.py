@@ -20,7 +20,7 @@ from ..plan import Change
 from . import record, serving, swap, sysctl
 from .serving_unit import ENGINE, NAME, ServingPlaces
 from .settings import THP, MemoryPlan, Places, ServingState, State
-from .undo import UndoPlan
+from .undo import UndoPlan, swap_notes
 
 SWAPOFF_TIMEOUT_S = 900.0  # 16 GiB read back from a busy disk at 20 MB/s
 CONF = "sysctl.d/90-gb10-ring.conf"
@@ -227,17 +227,18 @@ def undo(planned: UndoPlan, roots: Roots) -> list[str]:
 
 
 def _swapon(planned: UndoPlan, roots: Roots) -> list[str]:
-    """Areas of fstab at once; those of units (zram) come with their units. A note for each that is not in use."""
-    run(["swapon", "-a"], timeout=SWAPOFF_TIMEOUT_S)
-    for name in planned.unmask:
-        if name.endswith(".swap"):
-            run(["systemctl", "start", name], check=False)
+    """Areas of fstab at once; those of units (zram) come with their units. A note for each that is not in use.
+
+    Somebody may have removed one meanwhile: swapon -a then fails and takes the others, and the start of a unit waits for its device in vain.
+    """
+    units = [name for name in planned.unmask if name.endswith(".swap")]
+    for argv in (["swapon", "-a"], *(["systemctl", "start", name] for name in units)):
+        with contextlib.suppress(HostError):
+            run(argv, timeout=SWAPOFF_TIMEOUT_S, check=False)
     active = {area.name for area in swap.parse_swaps(read_text(roots.proc / "swaps") or "")}
-    return [
-        f"swap area {name} is not in use again; it comes with the next boot"
-        for name in planned.swapon
-        if name not in active
-    ]
+    # A device of zram comes with its unit at the next boot.
+    gone = {name for name in planned.swapon if not Path(name).exists() and not name.startswith("/dev/zram")}
+    return swap_notes(planned.swapon, active, gone)
 
 
 def _prune(directory: Path) -> None:
