@@ -17,7 +17,7 @@ from typing import Any
 from .. import made
 from ..host import HostError, read_text, replace_text, run, write_text
 from ..plan import Change
-from . import record, serving, swap, sysctl
+from . import platform_look, record, serving, swap, sysctl
 from .serving_unit import ENGINE, NAME, ServingPlaces
 from .settings import THP, MemoryPlan, Places, ServingState, State
 from .undo import UndoPlan, swap_notes
@@ -85,7 +85,7 @@ def look(roots: Roots, keys: Iterable[str], serving_wanted: bool = False) -> Sta
         masked=tuple(_masked(roots.etc / "systemd/system")),
         serving=_serving(places.serving),
         remove_ipc=_remove_ipc(),
-        engine=serving_wanted and engine_runs(),
+        engine=serving_wanted and engine_runs(roots.proc),
     )
 
 
@@ -157,9 +157,10 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
         _swapoff(roots)
 
 
-def engine_runs() -> bool:
-    """Whether the engine serves or is on its way up or down; trying values would take memory from it."""
-    return run(["systemctl", "is-active", ENGINE], check=False).stdout.strip() in BUSY
+def engine_runs(proc: Path) -> bool:
+    """Whether an engine serves or is on its way up or down; trying values would take memory from it. One of a cluster has no unit."""
+    busy = run(["systemctl", "is-active", ENGINE], check=False).stdout.strip() in BUSY
+    return busy or bool(platform_look.processes(proc.parent))
 
 
 def _try_serving(changes: Sequence[Change], roots: Roots) -> None:

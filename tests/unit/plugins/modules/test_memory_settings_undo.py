@@ -225,3 +225,14 @@ def test_a_swap_unit_whose_device_is_gone_does_not_end_the_way_back(tree, capsys
 def test_what_is_said_of_swap_that_is_not_back(active, gone, said):
     notes = undo.swap_notes(["/swap.img", "/dev/zram0"], active, gone)
     assert [note.partition(". ")[0] for note in notes] == said
+
+
+def test_no_value_is_tried_while_an_engine_of_a_cluster_runs(tree, capsys):
+    """It has no unit, and what is available is what it leaves."""
+    (tree / "proc/77").mkdir()
+    (tree / "proc/77/comm").write_text("VLLM::EngineCor\n")
+    (tree / "proc/77/cmdline").write_text("VLLM::EngineCore\0")
+    (tree / "proc/77/cgroup").write_text(f"0::/kubepods/burstable/pod1/{'0a' * 32}\n")
+    (tree / "proc/meminfo").write_text("MemAvailable: 1500000 kB\n")
+    result = call(tree, capsys, check=True, profile="tuned", swap="unmanaged")
+    assert result["problems"] == []
