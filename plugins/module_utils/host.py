@@ -9,7 +9,7 @@ import os
 import stat
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -64,6 +64,18 @@ def run(
     if check and completed.rc != 0:
         raise HostError(completed.message())
     return completed
+
+
+def switch_off(unit: str, run: Callable[..., Completed] = run) -> None:
+    """Stop a systemd unit and keep it from starting at boot, also one whose file somebody has removed. Raises HostError when it runs on.
+
+    run: what runs a command.
+    """
+    if run(["systemctl", "disable", "--quiet", "--now", "--", unit], check=False).rc == 0:
+        return
+    stopped = run(["systemctl", "stop", "--", unit], check=False)  # there may be no file to disable
+    if run(["systemctl", "is-active", "--quiet", "--", unit], check=False).rc == 0:
+        raise HostError(stopped.message() if stopped.rc else f"{unit} was stopped and yet is active")
 
 
 def read_text(path: str | Path) -> str | None:

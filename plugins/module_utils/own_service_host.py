@@ -13,7 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from .host import HostError, read_text, run, write_text
+from .host import HostError, read_text, run, switch_off, write_text
 from .own_service import Found, Service, ServicePlan
 
 _START_TIMEOUT_S = 40.0
@@ -67,7 +67,7 @@ def settled(service: Service, enough: Callable[[Mapping[str, Any]], bool], timeo
 def apply(service: Service, planned: ServicePlan) -> None:
     """Raises HostError. A service that does not start fails the call, with what it said."""
     if planned.disable:
-        run(["systemctl", "disable", "--quiet", "--now", "--", service.unit])
+        switch_off(service.unit, run)
     for path, (text, mode) in planned.files.items():
         if text is None:
             Path(path).unlink(missing_ok=True)

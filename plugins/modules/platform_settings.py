@@ -39,6 +39,7 @@ options:
   clock_lock:
     description:
       - Lowest and highest GPU clock in MHz, such as V(300,2200), set at every boot by C(gb10-ring-clock-lock.service). Empty for no limit.
+      - It is set once before anything is written. A value that C(nvidia-smi) refuses fails the module, and an earlier limit stays.
     type: str
     default: ""
   headless:
@@ -96,7 +97,7 @@ checks:
   type: list
   elements: dict
 notes:
-  description: For O(state=absent), what stays as it is because somebody else has changed it since.
+  description: For O(state=absent), what stays as it is because somebody else has changed it since, and units that do not come back.
   returned: success
   type: list
   elements: str
@@ -139,7 +140,7 @@ def carry_out(module, node, wanted, etc, record):
     if problems and not module.check_mode:
         raise HostError(f"nothing was changed: {'; '.join(problems)}")
     if planned.plan.changed and not module.check_mode:
-        services_host.apply(planned, state, record)
+        services_host.apply(planned, state, wanted, record)
         state = services_host.look(etc, asks)
     checks = [check.to_dict() for check in services.checks(node, state, wanted, str(etc))]
     return {
@@ -155,16 +156,17 @@ def take_back(module, node, etc, record):
     """The way back, by the record; the result. Raises HostError."""
     known = services_host.load_record(record)
     planned = services.way_back(known, services_host.look(etc, False), str(etc))
-    for note in planned.notes:
-        module.warn(f"{node}: {note}")
+    notes = list(planned.notes)
     changed = planned.plan.changed or record.exists()
     if not module.check_mode:
-        services_host.take_back(planned, etc, record, known)
+        notes += services_host.take_back(planned, etc, record, known)
+    for note in notes:
+        module.warn(f"{node}: {note}")
     return {
         "changed": changed,
         "diff": planned.plan.diff(),
         "checks": [],
-        "notes": list(planned.notes),
+        "notes": notes,
         "problems": [],
     }
 

@@ -107,6 +107,13 @@ options:
     type: str
     choices: [disabled, unmanaged]
     default: disabled
+  renderer:
+    description:
+      - What the ranks of the group run as. With V(kubernetes) an engine in a pod may be the group's own; with any other, and when empty,
+        it is one that holds the memory of the group's, and C(platform.stale_engine) fails.
+    type: str
+    choices: ["", venv, docker, podman, kubernetes]
+    default: ""
 """
 
 EXAMPLES = r"""
@@ -208,6 +215,7 @@ SPEC = {
     "page_sizes": {"type": "list", "elements": "int", "default": [4096, 65536]},
     "time_sync": {"type": "bool", "default": True},
     "swap": {"type": "str", "choices": ["disabled", "unmanaged"], "default": "disabled"},
+    "renderer": {"type": "str", "choices": ["", "venv", "docker", "podman", "kubernetes"], "default": ""},
 }
 
 
@@ -246,6 +254,7 @@ def expected_platform(options):
         swap_off=options["swap"] == "disabled",
         legs=tuple(firewall.Leg(port["netdev"], port["subnet"]) for port in options["ports"] if "subnet" in port),
         channels=channels(options),
+        renderer=options["renderer"],
     )
 
 

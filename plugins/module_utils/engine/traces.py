@@ -117,7 +117,9 @@ def taken(found: Traces, unit: str, active: bool) -> list[str]:
 
 
 def _ours(holder: Holder, unit: str) -> bool:
-    return belongs(holder, unit) or Process(holder.pid, holder.name, 0, holder.cgroup).contained
+    """Whether it may be of the unit while that is active: a container, but no pod, which a cluster runs."""
+    process = Process(holder.pid, holder.name, 0, holder.cgroup)
+    return belongs(holder, unit) or (process.contained and not process.in_pod)
 
 
 def gpu_users(found: Traces, unit: str, active: bool) -> list[str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import made
-from ..host import HostError, read_text, run, write_text
+from ..host import HostError, read_text, run, switch_off, write_text
 from . import guard, guard_machine, guard_notice, guard_service
 from .guard_unit import PACKAGE, PROGRAM, SLICE, UNIT, Found, GuardPlan, Places, owned
 
@@ -67,7 +67,7 @@ def _mapping(text: str | None) -> dict[str, Any]:
 def apply(planned: GuardPlan, places: Places) -> None:
     """Raises HostError. A guard that does not start fails the call, with what it said."""
     if planned.disable:
-        run(["systemctl", "disable", "--quiet", "--now", "--", UNIT])
+        switch_off(UNIT, run)
         run(["systemctl", "stop", "--", SLICE], check=False)  # a slice stays when its last unit ends
     written = [path for path, (text, _mode) in planned.files.items() if text is not None]
     made.note(written, Path(places.state))

@@ -15,7 +15,10 @@ GIB_KIB = 1024 * 1024
 _TITLES = re.compile(r"(VLLM|ray|sglang)::")
 _PROGRAMS = re.compile(r"vllm|llama-(server|cli)|tritonserver|trtllm-\w+")
 _MODULES = re.compile(r"(vllm|sglang|exllamav3|tabbyapi)(\.|$)")
-_CONTAINER = re.compile(r"(docker|libpod|crio|cri-containerd)-[0-9a-f]+\.scope|/(docker|kubepods)")
+_CONTAINER = re.compile(r"(docker|libpod|crio|cri-containerd)-[0-9a-f]+\.scope|/docker")
+# /kubepods/burstable/podUID/ID, /kubepods.slice/kubepods-podUID.slice/cri-containerd-ID.scope, and with the kubelet's own root before it.
+_POD = re.compile(r"[/-]kubepods[./-]")
+KUBERNETES = "kubernetes"  # the renderer whose ranks are pods
 
 
 @dataclass(frozen=True)
@@ -29,11 +32,22 @@ class Process:
 
     @property
     def contained(self) -> bool:
-        """Whether it runs in a container."""
-        return bool(_CONTAINER.search(self.cgroup))
+        """Whether it runs in a container, one of a pod too."""
+        return bool(_CONTAINER.search(self.cgroup)) or self.in_pod
+
+    @property
+    def in_pod(self) -> bool:
+        """Whether it runs in a pod of Kubernetes, whatever the driver of its control groups and its runtime."""
+        return bool(_POD.search(self.cgroup))
+
+    @property
+    def pod(self) -> str:
+        """Control group of its pod's container, empty outside of a pod."""
+        rows = [line.split(":", 2)[-1] for line in self.cgroup.splitlines() if _POD.search(line)]
+        return rows[0] if rows else ""
 
     def text(self) -> str:
-        where = ", in a container" if self.contained else ""
+        where = ", in a pod" if self.in_pod else ", in a container" if self.contained else ""
         return f"pid {self.pid} {self.name} ({gib(self.rss_kib)} resident{where})"
 
 
@@ -58,11 +72,18 @@ def _program(words: Sequence[str]) -> tuple[str, str]:
     return (rest[0].rpartition("/")[2] if rest else ""), ""
 
 
-def foreign(processes: Iterable[Process], unit: str, unit_active: bool) -> list[Process]:
-    """Engine processes that our unit does not run. While it is active a container may be its own."""
-    return [
-        process for process in processes if f"/{unit}" not in process.cgroup and not (unit_active and process.contained)
-    ]
+def foreign(processes: Iterable[Process], unit: str, unit_active: bool, renderer: str = "") -> list[Process]:
+    """Engine processes that are not the group's. renderer: what its ranks run as, empty when not known.
+
+    With kubernetes a pod may be its own: no unit of ours runs it. With any other a container may be, while our unit is active; a pod is not.
+    """
+
+    def ours(process: Process) -> bool:
+        if f"/{unit}" in process.cgroup:
+            return True
+        return renderer == KUBERNETES if process.in_pod else unit_active and process.contained
+
+    return [process for process in processes if not ours(process)]
 
 
 def gib(kib: float) -> str:

@@ -17,10 +17,10 @@ from typing import Any
 from .. import made
 from ..host import HostError, read_text, replace_text, run, write_text
 from ..plan import Change
-from . import record, serving, swap, sysctl
+from . import platform_look, record, serving, swap, sysctl
 from .serving_unit import ENGINE, NAME, ServingPlaces
 from .settings import THP, MemoryPlan, Places, ServingState, State
-from .undo import UndoPlan
+from .undo import UndoPlan, swap_notes
 
 SWAPOFF_TIMEOUT_S = 900.0  # 16 GiB read back from a busy disk at 20 MB/s
 CONF = "sysctl.d/90-gb10-ring.conf"
@@ -85,7 +85,7 @@ def look(roots: Roots, keys: Iterable[str], serving_wanted: bool = False) -> Sta
         masked=tuple(_masked(roots.etc / "systemd/system")),
         serving=_serving(places.serving),
         remove_ipc=_remove_ipc(),
-        engine=serving_wanted and engine_runs(),
+        engine=serving_wanted and engine_runs(roots.proc),
     )
 
 
@@ -157,9 +157,10 @@ def apply(planned: MemoryPlan, roots: Roots) -> None:
         _swapoff(roots)
 
 
-def engine_runs() -> bool:
-    """Whether the engine serves or is on its way up or down; trying values would take memory from it."""
-    return run(["systemctl", "is-active", ENGINE], check=False).stdout.strip() in BUSY
+def engine_runs(proc: Path) -> bool:
+    """Whether an engine serves or is on its way up or down; trying values would take memory from it. One of a cluster has no unit."""
+    busy = run(["systemctl", "is-active", ENGINE], check=False).stdout.strip() in BUSY
+    return busy or bool(platform_look.processes(proc.parent))
 
 
 def _try_serving(changes: Sequence[Change], roots: Roots) -> None:
@@ -227,17 +228,18 @@ def undo(planned: UndoPlan, roots: Roots) -> list[str]:
 
 
 def _swapon(planned: UndoPlan, roots: Roots) -> list[str]:
-    """Areas of fstab at once; those of units (zram) come with their units. A note for each that is not in use."""
-    run(["swapon", "-a"], timeout=SWAPOFF_TIMEOUT_S)
-    for name in planned.unmask:
-        if name.endswith(".swap"):
-            run(["systemctl", "start", name], check=False)
+    """Areas of fstab at once; those of units (zram) come with their units. A note for each that is not in use.
+
+    Somebody may have removed one meanwhile: swapon -a then fails and takes the others, and the start of a unit waits for its device in vain.
+    """
+    units = [name for name in planned.unmask if name.endswith(".swap")]
+    for argv in (["swapon", "-a"], *(["systemctl", "start", name] for name in units)):
+        with contextlib.suppress(HostError):
+            run(argv, timeout=SWAPOFF_TIMEOUT_S, check=False)
     active = {area.name for area in swap.parse_swaps(read_text(roots.proc / "swaps") or "")}
-    return [
-        f"swap area {name} is not in use again; it comes with the next boot"
-        for name in planned.swapon
-        if name not in active
-    ]
+    # A device of zram comes with its unit at the next boot.
+    gone = {name for name in planned.swapon if not Path(name).exists() and not name.startswith("/dev/zram")}
+    return swap_notes(planned.swapon, active, gone)
 
 
 def _prune(directory: Path) -> None:

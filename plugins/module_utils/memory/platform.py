@@ -83,7 +83,7 @@ class Platform:
 class Expected:
     """driver_pairs: kernel -> driver; empty leaves the check of the driver out. time_sync: whether the node has to keep its own clock right.
 
-    channels: what the other nodes send to this one on the management plane.
+    channels: what the other nodes send to this one on the management plane. renderer: what the group's ranks run as, empty when not known.
     """
 
     node: str
@@ -93,6 +93,7 @@ class Expected:
     swap_off: bool = True
     legs: tuple[firewall.Leg, ...] = ()
     channels: tuple[firewall.Leg, ...] = ()
+    renderer: str = ""
 
 
 def checks(found: Platform, expected: Expected) -> list[Check]:
@@ -103,7 +104,7 @@ def checks(found: Platform, expected: Expected) -> list[Check]:
         *_driver(node, found, expected.driver_pairs),
         _page_size(node, found, expected.page_sizes),
         *([_swap(node, found)] if expected.swap_off else ()),
-        _engines(node, found),
+        _engines(node, found, expected.renderer),
         _lost(node, found),
         *([_time(node, found)] if expected.time_sync else ()),
         *(_firewall(node, found, expected.legs)),
@@ -175,20 +176,39 @@ def _swap(node: str, found: Platform) -> Check:
     )
 
 
-def _engines(node: str, found: Platform) -> Check:
-    stale = holders.foreign(found.processes, ENGINE, found.engine_runs)
+def _engines(node: str, found: Platform, renderer: str) -> Check:
+    stale = holders.foreign(found.processes, ENGINE, found.engine_runs, renderer)
     memory = f"; {gib(found.memory.get('MemAvailable', 0))} of {gib(found.memory.get('MemTotal', 0))} available"
     lost = holders.unaccounted(found.memory)
     driver = f", {gib(lost)} with the GPU driver" if lost >= GIB_KIB else ""
-    pids = " ".join(str(process.pid) for process in stale)
     return Check(
         "platform.stale_engine",
         node,
         ok=not stale,
         found="; ".join(process.text() for process in stale) + memory + driver if stale else "no other engine" + memory,
-        expected=f"no engine that {ENGINE} does not run",
-        cure=f"Stop it where it was started (its container or unit; else sudo kill {pids}), and look that the memory comes back",
+        expected="no engine outside of the group's pods"
+        if renderer == holders.KUBERNETES
+        else f"no engine that {ENGINE} does not run",
+        cure=_stale_cure(stale),
     )
+
+
+def _stale_cure(stale: Sequence[Process]) -> str:
+    """A cluster starts again what is killed in a pod, so that is no cure there."""
+    pids = " ".join(str(process.pid) for process in stale if not process.in_pod)
+    pods = ", ".join(dict.fromkeys(process.pod for process in stale if process.in_pod))
+    ways = [
+        *([f"Stop it where it was started (its container or unit; else sudo kill {pids})"] if pids or not pods else ()),
+        *(
+            [
+                f"Delete in the cluster what runs the pod of {pods} (its Deployment or InferenceService; kubectl get pods -A -o wide shows it), "
+                "or set engine_renderer to kubernetes if it is this group"
+            ]
+            if pods
+            else ()
+        ),
+    ]
+    return f"{'. '.join(ways)}, and look that the memory comes back"
 
 
 def _lost(node: str, found: Platform) -> Check:

@@ -23,6 +23,7 @@ CLOCK_FILE = f"systemd/system/{CLOCK_UNIT}"
 EARLYOOM, OOMD = "earlyoom.service", "systemd-oomd.service"
 PERSISTENCED = "nvidia-persistenced.service"
 UNITS = (EARLYOOM, OOMD, PERSISTENCED, CLOCK_UNIT)
+SET_LINE = "GPU clocks set to"  # what nvidia-smi -lgc answers
 HEADLESS, DESKTOP = "multi-user.target", "graphical.target"
 
 _WHY = {
@@ -110,13 +111,36 @@ def option_problems(wanted: Wanted) -> list[str]:
     return []
 
 
+def clock_command(wanted: Wanted) -> tuple[str, ...]:
+    """What limits the clocks now."""
+    return wanted.nvidia_smi, "-lgc", wanted.clock_lock
+
+
+def clock_trial(planned: ServicesPlan, wanted: Wanted) -> tuple[str, ...]:
+    """The command whose success the plan needs before anything of it is done; empty when it sets no limit."""
+    sets = any(change.what.endswith(CLOCK_FILE) and change.after for change in planned.files)
+    starts = any(step.name == CLOCK_UNIT and step.on for step in planned.units)
+    return clock_command(wanted) if sets or starts else ()
+
+
+def clock_refusal(value: str, rc: int, said: str) -> str:
+    """Why nvidia-smi's answer to a limit is a refusal, empty when it took it. Of a GPU that knows no limit it only warns, with exit 0."""
+    if rc == 0 and SET_LINE in said:
+        return ""
+    words = " / ".join(line.strip() for line in said.splitlines() if line.strip()) or "no output"
+    return (
+        f"clock_lock is {value!r}, which nvidia-smi does not take (exit {rc}: {words}). Allowed: clocks of this GPU (nvidia-smi -q -d "
+        "SUPPORTED_CLOCKS), the lower one first, or empty for no limit"
+    )
+
+
 def files(wanted: Wanted) -> dict[str, str]:
     """Texts of our files by path below /etc; empty stands for no file."""
     upgrades = f"{HEADER}[Service]\nExecCondition=/bin/sh -c '! systemctl is-active --quiet {ENGINE}'\n"
     journal = f"{HEADER}[Journal]\nStorage=persistent\n"
     clock = (
         f"{HEADER}[Unit]\nDescription=Limit of the GPU clocks (gb10.ring)\nAfter={PERSISTENCED}\nBefore={ENGINE}\n\n"
-        f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={wanted.nvidia_smi} -lgc {wanted.clock_lock}\n"
+        f"[Service]\nType=oneshot\nRemainAfterExit=yes\nExecStart={' '.join(clock_command(wanted))}\n"
         f"ExecStop={wanted.nvidia_smi} -rgc\n\n[Install]\nWantedBy=multi-user.target\n"
     )
     return {

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,6 +62,18 @@ def decide(record: Mapping[str, Any], state: State, places: Places) -> UndoPlan:
         notes=tuple([*stay, *notes]),
         places=places,
     )
+
+
+def swap_notes(wanted: Iterable[str], active: Collection[str], gone: Collection[str]) -> list[str]:
+    """A note for each area that should be in use again and is not. active, gone: names of those in use, and of those that do not exist."""
+    return [
+        f"swap area {name} is not in use again: it does not exist any more. What named it at boot (its line of /etc/fstab or its unit) is as "
+        "it was before gb10.ring; take that out, or make the area again (mkswap) and run sudo swapon -a"
+        if name in gone
+        else f"swap area {name} is not in use again; it comes with the next boot"
+        for name in wanted
+        if name not in active
+    ]
 
 
 def _settings(known: Mapping[str, str], state: State, places: Places) -> tuple[list[Change], list[str]]:

@@ -84,6 +84,27 @@ def test_the_room_before_a_start_is_the_profiles(tmp_path: Path) -> None:
     assert found == {case: wanted for case, (_given, wanted) in MEMORY_CASES.items()}
 
 
+RENDERER_CASES = {
+    "without-an-engine": ({}, [""]),
+    "published-ring": (RING, ["docker"]),
+    "published-pair": (BARE, ["venv"]),
+    "in-a-cluster": ({**RING, "engine_renderer": "kubernetes"}, ["kubernetes"]),
+    "in-a-cluster-by-an-override": ({**RING, "engine_overrides": {"renderer": "kubernetes"}}, ["kubernetes"]),
+    "the-variable-goes-before-overrides": (
+        {**RING, "engine_overrides": {"renderer": "kubernetes"}, "engine_renderer": "podman"},
+        ["podman"],
+    ),
+    "empty-is-as-the-profile-says": ({**RING, "engine_renderer": ""}, ["docker"]),
+    "the-user-has-the-last-word": ({**RING, "preflight_renderer": "kubernetes"}, ["kubernetes"]),
+}
+
+
+def test_whose_engine_is_whose_follows_the_renderer(tmp_path: Path) -> None:
+    given = {case: variables for case, (variables, _wanted) in RENDERER_CASES.items()}
+    found = of_role("preflight", ("preflight_renderer",), given, tmp_path)
+    assert found == {case: wanted for case, (_given, wanted) in RENDERER_CASES.items()}
+
+
 NCCL = ("rdma_nccl_path", "rdma_nccl_image", "rdma_nccl_runtime", "rdma_nccl_required")
 RING_IMAGE = profile(RING)["image"]
 NCCL_CASES = {

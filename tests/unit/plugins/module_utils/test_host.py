@@ -5,6 +5,28 @@ import pytest
 from ansible_collections.gb10.ring.plugins.module_utils import host
 
 
+@pytest.mark.parametrize(
+    ("answers", "wrong"),
+    [
+        ({}, ""),
+        ({"disable": 1, "is-active": 3}, ""),  # its file is gone, and with stop it ended
+        ({"disable": 1, "stop": 5, "is-active": 4}, ""),  # nothing of it is left
+        ({"disable": 1, "stop": 1, "is-active": 0}, "systemctl stop -- x.service: exit 1: no"),
+        ({"disable": 1, "is-active": 0}, "x.service was stopped and yet is active"),
+    ],
+)
+def test_a_unit_whose_file_is_gone_is_switched_off(answers, wrong):
+    def run(argv, timeout=60.0, check=True):
+        assert not check
+        return host.Completed(tuple(argv), answers.get(argv[1], 0), "", "no")
+
+    if wrong:
+        with pytest.raises(host.HostError, match=wrong):
+            host.switch_off("x.service", run)
+    else:
+        host.switch_off("x.service", run)
+
+
 @pytest.mark.parametrize("linked", [False, True])
 def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path, linked):
     file = tmp_path / "file"

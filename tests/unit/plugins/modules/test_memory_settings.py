@@ -190,7 +190,7 @@ def test_a_reserve_beyond_what_is_there_is_not_even_tried(tree, capsys, kernel):
 def test_a_running_engine_loses_no_memory_to_a_trial(tree, capsys, kernel, monkeypatch):
     warned = []
     monkeypatch.setattr(memory_settings.AnsibleModule, "warn", lambda self, text: warned.append(text))
-    monkeypatch.setattr(machine, "engine_runs", lambda: True)
+    monkeypatch.setattr(machine, "engine_runs", lambda proc: True)
     assert call(tree, capsys, **RESERVE)["changed"]
     assert kernel == []
     assert len(warned) == 1 and "the engine runs, so the serving settings were not tried" in warned[0]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
-from ansible_collections.gb10.ring.plugins.module_utils.memory import machine
+from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
+from ansible_collections.gb10.ring.plugins.module_utils.memory import machine, undo
 from ansible_collections.gb10.ring.plugins.modules import memory_settings
 
 FIXTURES = Path(__file__).parents[2] / "fixtures/memory"
@@ -36,6 +36,21 @@ def commands():
     return []
 
 
+LOST = {"all areas": 255, "some areas": 64}  # exit status of util-linux when these could not be used
+
+
+def swapon(tree, argv, check):
+    """As util-linux has it; the file `lost` in the tree says which case of LOST this is."""
+    if not (tree / "lost").exists():
+        (tree / "proc/swaps").write_text((FIXTURES / "swaps-dgx").read_text())
+        return Completed(tuple(argv), 0, "", "")
+    said = "swapon: cannot open /swap.img: No such file or directory\n"
+    done = Completed(tuple(argv), LOST[(tree / "lost").read_text()], "", said)
+    if check:
+        raise HostError(done.message())
+    return done
+
+
 @pytest.fixture
 def tree(tmp_path, monkeypatch, commands):
     (tmp_path / "var/lib").mkdir(parents=True)
@@ -46,9 +61,10 @@ def tree(tmp_path, monkeypatch, commands):
     def run(argv, timeout=60.0, check=True):
         commands.append(" ".join(argv))
         said = {"busctl": "b false\n", "systemctl is-active": "active\nactive\n"}
-        if argv[0] in ("swapoff", "swapon"):
-            listed = "swaps-none" if argv[0] == "swapoff" else "swaps-dgx"
-            (tmp_path / "proc/swaps").write_text((FIXTURES / listed).read_text())
+        if argv[0] == "swapoff":
+            (tmp_path / "proc/swaps").write_text((FIXTURES / "swaps-none").read_text())
+        if argv[0] == "swapon":
+            return swapon(tmp_path, argv, check)
         return Completed(tuple(argv), 0, said.get(argv[0], said.get(" ".join(argv[:2]), "")), "")
 
     monkeypatch.setattr(machine, "run", run)
@@ -168,3 +184,55 @@ def test_raised_values_belong_to_a_serving_engine(tree, capsys, monkeypatch, cas
     (check,) = [one for one in call(tree, capsys, check=True, **options)["checks"] if one["id"] == "memory.serving"]
     assert check["ok"] is ok
     assert found in check["found"]
+
+
+@pytest.mark.parametrize("case", LOST)
+def test_a_swap_area_that_is_gone_is_a_note_and_the_rest_comes_back(tree, capsys, case):
+    before = files(tree)
+    call(tree, capsys, **ALL)
+    (tree / "lost").write_text(case)
+    result = call(tree, capsys, state="absent")
+    (note,) = [text for text in result["notes"] if "/swap.img" in text]
+    assert note.startswith("swap area /swap.img is not in use again: it does not exist any more.")
+    (tree / "lost").unlink()
+    (tree / "proc/swaps").write_text(TREE["proc/swaps"])
+    assert files(tree) == before
+    assert call(tree, capsys, state="absent")["changed"] is False
+
+
+def test_a_swap_unit_whose_device_is_gone_does_not_end_the_way_back(tree, capsys, monkeypatch):
+    call(tree, capsys, **ALL)
+    run = machine.run
+
+    def late(argv, timeout=60.0, check=True):
+        if argv[:2] == ["systemctl", "start"]:
+            raise HostError(f"{' '.join(argv)} did not end within {timeout:g} s")
+        return run(argv, timeout=timeout, check=check)
+
+    monkeypatch.setattr(machine, "run", late)
+    assert call(tree, capsys, state="absent")["notes"] == []
+    assert (tree / "etc/systemd/system/data-swap.swap").is_file()
+
+
+@pytest.mark.parametrize(
+    ("active", "gone", "said"),
+    [
+        ({"/swap.img", "/dev/zram0"}, set(), []),
+        ({"/swap.img"}, set(), ["swap area /dev/zram0 is not in use again; it comes with the next boot"]),
+        ({"/dev/zram0"}, {"/swap.img"}, ["swap area /swap.img is not in use again: it does not exist any more"]),
+    ],
+)
+def test_what_is_said_of_swap_that_is_not_back(active, gone, said):
+    notes = undo.swap_notes(["/swap.img", "/dev/zram0"], active, gone)
+    assert [note.partition(". ")[0] for note in notes] == said
+
+
+def test_no_value_is_tried_while_an_engine_of_a_cluster_runs(tree, capsys):
+    """It has no unit, and what is available is what it leaves."""
+    (tree / "proc/77").mkdir()
+    (tree / "proc/77/comm").write_text("VLLM::EngineCor\n")
+    (tree / "proc/77/cmdline").write_text("VLLM::EngineCore\0")
+    (tree / "proc/77/cgroup").write_text(f"0::/kubepods/burstable/pod1/{'0a' * 32}\n")
+    (tree / "proc/meminfo").write_text("MemAvailable: 1500000 kB\n")
+    result = call(tree, capsys, check=True, profile="tuned", swap="unmanaged")
+    assert result["problems"] == []

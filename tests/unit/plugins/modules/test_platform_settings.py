@@ -7,11 +7,19 @@ import json
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.host import Completed
+from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, HostError
 from ansible_collections.gb10.ring.plugins.module_utils.memory import services_host
 from ansible_collections.gb10.ring.plugins.modules import platform_settings
 
 CLOCK = "gb10-ring-clock-lock.service"
+SMI = "/usr/bin/nvidia-smi"
+REFUSALS = {
+    "refused": (3, "Failed to set locked GPU clocks: Invalid argument\nTerminating early due to previous errors.\n"),
+    "not supported": (
+        0,
+        "Setting locked GPU clocks is not supported for GPU 0000000F:01:00.0.\nTreating as warning and moving on.\nAll done.\n",
+    ),
+}
 
 
 class Systemd:
@@ -22,11 +30,16 @@ class Systemd:
         self.units = {"earlyoom.service": ["enabled", True], "systemd-oomd.service": ["disabled", False]}
         self.link = tree / "etc/systemd/system/default.target"
         self.ran = []
+        self.refused = {}  # command without options of systemctl -> exit status and what it says
 
     def run(self, argv, timeout=60.0, check=True):
         words = [word for word in argv if word not in ("--quiet", "--")]
         self.ran.append(" ".join(words))
-        return Completed(tuple(argv), 0, self.answer(words), "")
+        rc, said = self.refused.get(" ".join(words), (0, ""))
+        done = Completed(tuple(argv), rc, said or self.answer(words), "")
+        if rc and check:
+            raise HostError(done.message())
+        return done
 
     def answer(self, words):
         if words[:2] == ["systemctl", "show"]:
@@ -47,6 +60,9 @@ class Systemd:
             self.units.setdefault(words[2], ["disabled", False])[0] = f"{words[1]}d"
         if words[0] == "systemctl" and words[1] in ("start", "stop"):
             self.units.setdefault(words[-1], ["disabled", False])[1] = words[1] == "start"
+        if words[:2] == [SMI, "-lgc"]:
+            low, high = words[2].split(",")
+            return f'GPU clocks set to "(gpuClkMin {low}, gpuClkMax {high})" for GPU 0000000F:01:00.0\nAll done.\n'
         return (
             'GPU clocks set to "(gpuClkMin 300, gpuClkMax 2200)"\n' if CLOCK in words and "journalctl" in words else ""
         )
@@ -162,3 +178,73 @@ def test_a_damaged_record_stops_it(tmp_path, capsys, systemd):
     (tmp_path / "gb10-ring/record.json").write_text("[]")
     assert "is not the JSON mapping that platform_settings writes" in call(tmp_path, capsys)["msg"]
     assert sorted(files(tmp_path)) == ["gb10-ring", "gb10-ring/record.json"]
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_a_limit_that_is_refused_leaves_nothing_behind(tmp_path, capsys, systemd, refusal):
+    systemd.refused = {f"{SMI} -lgc 9,99999": refusal, f"systemctl start {CLOCK}": (1, "Job failed.")}
+    before = files(tmp_path), {name: list(state) for name, state in systemd.units.items()}
+    result = call(tmp_path, capsys, clock_lock="9,99999", oom_daemon="none")
+    assert "spark1: nothing was changed: clock_lock is '9,99999', which nvidia-smi does not take" in result["msg"]
+    assert refusal[1].splitlines()[0] in result["msg"]
+    assert (files(tmp_path), systemd.units) == before
+
+
+@pytest.mark.parametrize("refusal", REFUSALS.values(), ids=REFUSALS)
+def test_an_earlier_limit_outlives_one_that_is_refused(tmp_path, capsys, systemd, refusal):
+    call(tmp_path, capsys, clock_lock="300,2200")
+    before = files(tmp_path), {name: list(state) for name, state in systemd.units.items()}
+    systemd.refused = {f"{SMI} -lgc 9,99999": refusal}
+    systemd.ran.clear()
+    assert "nothing was changed" in call(tmp_path, capsys, clock_lock="9,99999")["msg"]
+    assert (files(tmp_path), systemd.units) == before
+    assert not [line for line in systemd.ran if line.startswith("systemctl") and line.split()[1] not in READS]
+    assert call(tmp_path, capsys, clock_lock="300,2200")["changed"] is False
+
+
+READS = ("show", "get-default")
+
+
+def test_a_dry_run_tries_no_limit(tmp_path, capsys, systemd):
+    call(tmp_path, capsys, check=True, clock_lock="300,2200")
+    assert not [line for line in systemd.ran if SMI in line]
+
+
+@pytest.mark.parametrize("earlier", ["", "300,2000"])
+def test_a_limit_is_taken_back_when_its_unit_does_not_start(tmp_path, capsys, systemd, earlier):
+    call(tmp_path, capsys, clock_lock=earlier)
+    unit = tmp_path / "etc/systemd/system" / CLOCK
+    before = (unit.read_text() if earlier else None), list(systemd.units.get(CLOCK, []))
+    systemd.refused = {f"systemctl {verb} {CLOCK}": (1, "Job failed.") for verb in ("start", "try-restart")}
+    systemd.ran.clear()
+    assert "Job failed" in call(tmp_path, capsys, clock_lock="300,2200")["msg"]
+    assert (unit.read_text() if earlier else None) == before[0] and unit.exists() is bool(earlier)
+    assert systemd.units.get(CLOCK, ["disabled", False]) == (before[1] or ["disabled", False])
+    assert systemd.ran[-1] == (f"systemctl restart {CLOCK}" if earlier else f"{SMI} -rgc")
+
+
+@pytest.mark.parametrize("name", ["nvidia-persistenced.service", "earlyoom.service"])
+def test_a_unit_that_does_not_start_is_not_enabled(tmp_path, capsys, systemd, name):
+    systemd.units[name] = ["disabled", False]
+    systemd.refused = {f"systemctl start {name}": (1, "Job failed.")}
+    options = {"oom_daemon": "earlyoom"} if name.startswith("earlyoom") else {}
+    assert "Job failed" in call(tmp_path, capsys, **options)["msg"]
+    assert systemd.units[name] == ["disabled", False]
+
+
+def test_a_unit_that_cannot_come_back_is_a_note_and_the_rest_comes_back(tmp_path, capsys, systemd):
+    before = files(tmp_path)
+    call(tmp_path, capsys, **ALL)
+    systemd.refused = {
+        "systemctl start earlyoom.service": (1, "earlyoom has no configuration any more"),
+        f"systemctl disable {CLOCK}": (1, f"Unit file {CLOCK} does not exist."),
+    }
+    result = call(tmp_path, capsys, state="absent")
+    assert [note.partition(": ")[0] for note in result["notes"]] == [
+        "earlyoom.service is not as it was before gb10.ring",
+        f"{CLOCK} is not as it was before gb10.ring",
+    ]
+    assert "no configuration any more" in result["notes"][0]
+    after = files(tmp_path)
+    assert {path for path in after if path.endswith((".conf", ".json", ".target", ".service"))} == set()
+    assert {path: text for path, text in after.items() if path in before} == before

@@ -23,6 +23,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.memory.holders import GI
 UNIT = "gb10-ring-engine.service"
 OURS, THEIRS = f"0::/system.slice/{UNIT}", "0::/user.slice/session-1.scope"
 CONTAINER = "0::/system.slice/docker-0123456789ab.scope"
+POD = "0::/kubepods.slice/kubepods-pod1.slice/cri-containerd-0123456789ab.scope"
 TABLE = """\
   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 00000000:1F40 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1 0000
@@ -65,13 +66,18 @@ def test_memory_that_is_lost_asks_for_a_reboot():
 
 
 @pytest.mark.parametrize(
-    ("active", "engines"), [(True, ["pid 8 vllm serve"]), (False, ["pid 8 vllm serve", "pid 9 python3", "container x"])]
+    ("active", "engines"),
+    [
+        (True, ["pid 8 vllm serve", "pid 10 VLLM::Pod"]),
+        (False, ["pid 8 vllm serve", "pid 9 python3", "pid 10 VLLM::Pod", "container x"]),
+    ],
 )
 def test_engines_that_are_not_ours(active, engines):
     processes = (
         Process(7, "VLLM::Worker", 0, OURS),
         Process(8, "vllm serve", 0, THEIRS),
         Process(9, "python3", 0, CONTAINER),
+        Process(10, "VLLM::Pod", 0, POD),
     )
     texts = stale(Traces(processes=processes, containers=("x",)), UNIT, active)
     assert [text.partition(" (")[0] for text in texts] == engines
@@ -86,6 +92,7 @@ def test_engines_that_are_not_ours(active, engines):
         (CONTAINER, True, True),
         (CONTAINER, False, False),
         (THEIRS, True, False),
+        (POD, True, False),  # the unit runs no pod
     ],
 )
 def test_ports_and_gpu_are_the_engines_or_nobodys(look, cgroup, active, free):

@@ -11,7 +11,18 @@ from ansible_collections.gb10.ring.plugins.module_utils.host import Completed, H
 from ansible_collections.gb10.ring.plugins.module_utils.memory import parity, platform, platform_look
 from ansible_collections.gb10.ring.plugins.module_utils.memory.firewall import Leg
 from ansible_collections.gb10.ring.plugins.module_utils.memory.platform import Expected, Platform, checks
-from ansible_collections.gb10.ring.tests.unit.fixtures.platform_trees import CASES, CONTAINED, HEALTHY, OWN, build
+from ansible_collections.gb10.ring.tests.unit.fixtures.platform_trees import (
+    CASES,
+    CONTAINED,
+    CONTAINERS,
+    HEALTHY,
+    LEFT,
+    OWN,
+    PODS,
+    build,
+    meminfo,
+    process,
+)
 
 RECORDED = Path(__file__).parents[3] / "fixtures/memory/recorded/tree"
 UNITS = (
@@ -144,6 +155,54 @@ def test_our_own_engine_is_not_stale(tmp_path, said, files, state, stale):
     found = platform_look.look(build(tmp_path, {**HEALTHY, **files}))
     assert of(found, "platform.stale_engine").ok is not stale
     assert found.oom_daemon == "earlyoom"
+
+
+def serving(tmp_path, cgroup, **more):
+    """A node whose memory an engine in this control group has, and what else is on it."""
+    engine = process(77, "VLLM::Worker_TP", "VLLM::Worker_TP0", 3 * 1024 * 1024, cgroup)
+    full = {"proc/meminfo": meminfo(MemFree=9 * 1024 * 1024, MemAvailable=9 * 1024 * 1024)}
+    return platform_look.look(build(tmp_path, {**HEALTHY, **full, **engine, **more}))
+
+
+@pytest.mark.parametrize("cgroup", PODS.values(), ids=PODS)
+def test_pods_are_the_groups_own_where_it_runs_in_pods(tmp_path, said, cgroup):
+    """No unit of ours is active then. Its memory is no memory that was lost either."""
+    found = serving(tmp_path, cgroup)
+    assert bad(found, renderer="kubernetes") == {}
+    for renderer in ("", "venv", "docker", "podman"):
+        assert bad(found, renderer=renderer) == {"platform.stale_engine": "error"}
+
+
+@pytest.mark.parametrize("cgroup", PODS.values(), ids=PODS)
+@pytest.mark.parametrize("state", ["active", "inactive"])
+def test_what_a_cluster_runs_is_not_to_be_killed(tmp_path, said, cgroup, state):
+    said["systemctl"] = UNITS.format(engine=platform.ENGINE, state=state, oom="not-found")
+    check = of(serving(tmp_path, cgroup), "platform.stale_engine")
+    assert not check.ok and ", in a pod)" in check.found
+    assert "kill" not in check.cure and "Deployment" in check.cure
+    assert cgroup.splitlines()[0] in check.cure and "4:memory" not in check.cure
+
+
+def test_a_pod_and_a_process_each_have_their_cure(tmp_path, said):
+    check = of(serving(tmp_path, PODS["k3s"], **LEFT), "platform.stale_engine")
+    assert "sudo kill 4711)" in check.cure and "Delete in the cluster" in check.cure
+
+
+@pytest.mark.parametrize("files", [LEFT, CONTAINED])
+def test_beside_pods_other_engines_are_stale(tmp_path, said, files):
+    other = {path.replace("proc/77/", "proc/78/"): text for path, text in files.items()}
+    found = serving(tmp_path, PODS["containerd"], **other)
+    (check,) = [one for one in checks(found, Expected("spark1", renderer="kubernetes")) if not one.ok]
+    assert check.id == "platform.stale_engine" and "in a pod" not in check.found
+    assert check.expected == "no engine outside of the group's pods"
+
+
+@pytest.mark.parametrize("cgroup", CONTAINERS.values(), ids=CONTAINERS)
+def test_containers_are_the_groups_own_while_it_serves(tmp_path, said, cgroup):
+    said["systemctl"] = UNITS.format(engine=platform.ENGINE, state="active", oom="not-found")
+    found = serving(tmp_path, cgroup)
+    for renderer in ("", "docker", "podman"):
+        assert bad(found, renderer=renderer) == {}
 
 
 @pytest.mark.parametrize(
