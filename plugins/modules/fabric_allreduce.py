@@ -157,7 +157,8 @@ checks:
     - >-
       C(fabric.allreduce) and, when the program ended well, C(fabric.allreduce_sum),
       C(fabric.allreduce_bandwidth) and, for sizes that were left out, C(fabric.allreduce_memory).
-    - With NCCL also C(fabric.allreduce_transport), C(fabric.allreduce_log) and, on a ring, C(fabric.allreduce_routing).
+    - With NCCL also C(fabric.allreduce_transport), C(fabric.allreduce_log) and, on a ring and on a pair whose cable joins
+      different ports, C(fabric.allreduce_routing).
     - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
   returned: success
   type: list
@@ -274,7 +275,8 @@ def act(options):
     found = allreduce.checks(options["node"], options["shape"], options["size"], told, settings)
     if options["backend"] == "nccl" and log:
         wanted = fabric["NCCL_IB_HCA"].removeprefix("=").split(",")
-        found += nccl_log.checks(options["node"], options["shape"], log, wanted, env)
+        cabling = nccl_log.Cabling(options["shape"], nccl.crossed(options["ports"]))
+        found += nccl_log.checks(options["node"], cabling, log, wanted, env)
     result = {"checks": [check.to_dict() for check in found], "allreduce": told}
     if not all(check.ok for check in found):
         result["log"] = log.splitlines()[-SHOWN:]

@@ -88,6 +88,17 @@ def test_sockets_are_seen_in_the_log_and_the_figure(commands, run):
     assert any("NET/Socket" in line for line in result["log"])
 
 
+@pytest.mark.parametrize(
+    ("shape", "straight", "wrong"),
+    [("switch", False, set()), ("pair", True, set()), ("pair", False, {"allreduce_routing"})],
+)
+def test_routing_that_the_cabling_has_no_use_for_is_not_asked_for(commands, run, shape, straight, wrong):
+    answer(commands, nccl_logs.RING.replace(nccl_logs.OVERRIDE, ""), RESULT)
+    ports = [{**port, "peer_netdev": port["netdev"]} for port in PORTS] if straight else PORTS
+    engine = {"env": {"NCCL_IB_SUBNET_AWARE_ROUTING": 1}}
+    assert failed(run(shape=shape, ports=ports, engine=engine)) == wrong
+
+
 def test_gloo_has_no_log_to_judge(commands, run):
     answer(commands, "", {**RESULT, "backend": "gloo", "library": "gloo", "device": "cpu"})
     result = run(backend="gloo")
