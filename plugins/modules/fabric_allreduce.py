@@ -80,7 +80,10 @@ options:
     default: nccl
   sizes:
     description:
-      - Sizes of the buffer in bytes. The largest that was run is judged; published figures are of 256 MB.
+      - >-
+        Sizes of the buffer in bytes. The bandwidth at the largest that was run is judged. Published figures are of 256 MB (256,000,000
+        bytes); one below that is only judged by O(warn_below) and O(fail_below), where it is the largest of O(sizes), and else told as
+        information.
       - Four times a size has to fit into O(memory_share) of the free memory of every rank, or it is left out and a check says so.
     type: list
     elements: int
@@ -98,11 +101,11 @@ options:
     type: int
     default: 300
   warn_below:
-    description: GB/s of bus bandwidth below which the check is a warning. V(0) for 18, on every O(shape).
+    description: GB/s of bus bandwidth below which the check is a warning. V(0) for 18, on every O(shape), at 256 MB or more.
     type: float
     default: 0
   fail_below:
-    description: GB/s of bus bandwidth below which the check is an error. V(0) for 10, on every O(shape).
+    description: GB/s of bus bandwidth below which the check is an error. V(0) for 10, on every O(shape), at 256 MB or more.
     type: float
     default: 0
   environment:
