@@ -108,6 +108,13 @@ options:
     description: GB/s of bus bandwidth below which the check is an error. V(0) for 10, on every O(shape), at 256 MB or more.
     type: float
     default: 0
+  left_out:
+    description:
+      - Inventory names of the group's nodes that do not run it, as with C(--limit). The others would wait for them in vain.
+      - With any, nothing is run, and C(fabric.allreduce) says so as information.
+    type: list
+    elements: str
+    default: []
   environment:
     description: More environment variables of the program, over the module's own.
     type: dict
@@ -210,6 +217,7 @@ SPEC = {
     "timeout_s": {"type": "int", "default": 300},
     "warn_below": {"type": "float", "default": 0},
     "fail_below": {"type": "float", "default": 0},
+    "left_out": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
     "functions": {"type": "list", "elements": "dict", "default": []},
     "etc_root": {"type": "path", "default": "/etc"},
@@ -264,6 +272,9 @@ def engine_settings(options, fabric):
 
 
 def act(options):
+    if options["left_out"]:
+        check = allreduce.untried_check(options["node"], options["left_out"])
+        return {"checks": [check.to_dict()], "allreduce": {"error": check.found}}
     settings = settings_of(options)
     fabric = nccl.environment(
         options["shape"],

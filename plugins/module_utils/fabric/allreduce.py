@@ -126,6 +126,19 @@ def checks(node: str, shape: str, size: int, told: Mapping[str, Any], settings: 
     return found
 
 
+def untried_check(node: str, left_out: Sequence[str]) -> Check:
+    """That ranks would be waited for in vain. left_out: the nodes of the group that do not take part."""
+    return Check(
+        id="fabric.allreduce",
+        node=node,
+        ok=False,
+        found=f"not run without {', '.join(left_out)}, outside of this run",
+        expected="every node of the group in the run",
+        cure="run it on all nodes, without --limit",
+        severity="info",
+    )
+
+
 def _run_check(node: str, size: int, told: Mapping[str, Any], settings: Settings) -> Check:
     error = told.get("error")
     if error is None and told["ranks"] != size:

@@ -139,6 +139,15 @@ def test_the_engines_profile_gives_image_and_settings(commands, run):
     assert [(check["ok"], "set fabric_allreduce_command" in check["found"]) for check in found] == [(False, True)]
 
 
+def test_nothing_is_run_without_the_whole_group(commands, run):
+    """verify.yml --limit: the ranks of the others would be waited for until the timeout."""
+    answer(commands, nccl_logs.RING, RESULT)
+    (check,) = run(left_out=["spark2", "spark3"])["checks"]
+    assert (check["id"], check["ok"], check["severity"]) == ("fabric.allreduce", False, "info")
+    assert check["found"] == "not run without spark2, spark3, outside of this run"
+    assert commands.calls("python-with-torch") == []
+
+
 def test_a_command_that_is_not_there(run):
     result = run(command=["no-such-python"])
     assert failed(result) == {"allreduce"}
