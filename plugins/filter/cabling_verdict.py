@@ -15,9 +15,12 @@ description:
     cables that C(fabric_ports) and C(ring_shape) of these hosts plan.
   - Hosts where none of them has C(fabric_ports) are compared with the ring, pair or switch that comes closest to what was heard. The
     first host then has rank 0.
+  - A host of O(ring) that is not in O(hosts) is left out of the run, as C(--limit) does. Cables that lead to it are not judged, which is one
+    check of severity V(info) for each host that has some; what the others hear of each other is judged as always.
+  - An error when C(fabric_ports) of two hosts contradict each other, or name a host without C(fabric_ports) or in neither list.
   - Each finding names the ends by node and port, and says which plugs to exchange or to move. The kinds are listed in
     C(docs/cabling.md).
-positional: hosts, name, node
+positional: hosts, name, node, ring
 options:
   _input:
     description: The C(hostvars) mapping.
@@ -35,6 +38,11 @@ options:
   node:
     description: Keep only the checks of this node. All nodes' by default.
     type: str
+  ring:
+    description: Inventory names of all nodes that C(fabric_ports) may name, for example C(groups['ring']). O(hosts) by default.
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -61,10 +69,10 @@ from ansible_collections.gb10.ring.plugins.module_utils.fabric.cabling import ve
 from ansible_collections.gb10.ring.plugins.module_utils.fabric.cabling_plan import planned
 
 
-def cabling_verdict(hostvars, hosts, name="fabric_cabling_result", node=None):
+def cabling_verdict(hostvars, hosts, name="fabric_cabling_result", node=None, ring=()):
     """The verdict as a dictionary."""
-    variables = {host: hostvars[host] for host in hosts}
-    results = [found[name] for found in variables.values() if "ports" in (found.get(name) or {})]
+    variables = {host: hostvars[host] for host in dict.fromkeys([*hosts, *ring])}
+    results = [found[name] for host in hosts if "ports" in ((found := variables[host]).get(name) or {})]
     ports = {host: found["fabric_ports"] for host, found in variables.items() if "fabric_ports" in found}
     try:
         plan = planned(variables[hosts[0]].get("ring_shape", "ring"), ports) if ports else None

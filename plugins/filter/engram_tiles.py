@@ -15,7 +15,7 @@ description:
     Puts together what M(gb10.ring.engram_info) registered in the variable O(name) of every host in O(hosts): the ranges of all ranks have to
     tile each table exactly, by one rule, for one number of ranks and one revision.
   - Where C(preflight.reachable) names a host already, C(checkpoint.engram_tiles) is left out, since that says why nothing is known of its rows.
-positional: hosts, name, node
+positional: hosts, name, node, ring
 options:
   _input:
     description: The C(hostvars) mapping.
@@ -33,6 +33,13 @@ options:
   node:
     description: Keep only the checks of this node. All nodes' by default.
     type: str
+  ring:
+    description:
+      - Inventory names of all nodes of the group, for example C(groups['ring']). O(hosts) by default.
+      - Where one of them is not in O(hosts), as C(--limit) does, C(checkpoint.engram_tiles) judges nothing and has the severity V(info).
+    type: list
+    elements: str
+    default: []
 """
 
 EXAMPLES = r"""
@@ -54,16 +61,21 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_info import tiles_check
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_info import (
+    tiles_check,
+    untold_tiles_check,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.report.gather import unreachable
 
 
-def engram_tiles(hostvars, hosts, name="checkpoint_engram_info", node=None):
+def engram_tiles(hostvars, hosts, name="checkpoint_engram_info", node=None, ring=()):
     """The checks as dictionaries."""
     results = {host: hostvars[host].get(name) or {} for host in hosts}
     told = any(unreachable(hostvars[host]) for host in hosts)
+    left_out = [host for host in ring if host not in hosts]
     try:
-        together = tiles_check({host: found.get("engram") for host, found in results.items()}, hosts[0])
+        held = {host: found.get("engram") for host, found in results.items()}
+        together = untold_tiles_check(left_out, hosts[0]) if left_out else tiles_check(held, hosts[0])
     except (KeyError, TypeError, ValueError, IndexError) as error:
         raise AnsibleFilterError(f"engram_tiles of {name}: {type(error).__name__}: {error}") from error
     checks = [check for found in results.values() for check in found.get("checks", [])]

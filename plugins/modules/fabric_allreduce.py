@@ -80,7 +80,10 @@ options:
     default: nccl
   sizes:
     description:
-      - Sizes of the buffer in bytes. The largest that was run is judged; published figures are of 256 MB.
+      - >-
+        Sizes of the buffer in bytes. The bandwidth at the largest that was run is judged. Published figures are of 256 MB (256,000,000
+        bytes); one below that is only judged by O(warn_below) and O(fail_below), where it is the largest of O(sizes), and else told as
+        information.
       - Four times a size has to fit into O(memory_share) of the free memory of every rank, or it is left out and a check says so.
     type: list
     elements: int
@@ -98,13 +101,20 @@ options:
     type: int
     default: 300
   warn_below:
-    description: GB/s of bus bandwidth below which the check is a warning. V(0) for 18, on every O(shape).
+    description: GB/s of bus bandwidth below which the check is a warning. V(0) for 18, on every O(shape), at 256 MB or more.
     type: float
     default: 0
   fail_below:
-    description: GB/s of bus bandwidth below which the check is an error. V(0) for 10, on every O(shape).
+    description: GB/s of bus bandwidth below which the check is an error. V(0) for 10, on every O(shape), at 256 MB or more.
     type: float
     default: 0
+  left_out:
+    description:
+      - Inventory names of the group's nodes that do not run it, as with C(--limit). The others would wait for them in vain.
+      - With any, nothing is run, and C(fabric.allreduce) says so as information.
+    type: list
+    elements: str
+    default: []
   environment:
     description: More environment variables of the program, over the module's own.
     type: dict
@@ -157,7 +167,8 @@ checks:
     - >-
       C(fabric.allreduce) and, when the program ended well, C(fabric.allreduce_sum),
       C(fabric.allreduce_bandwidth) and, for sizes that were left out, C(fabric.allreduce_memory).
-    - With NCCL also C(fabric.allreduce_transport), C(fabric.allreduce_log) and, on a ring, C(fabric.allreduce_routing).
+    - With NCCL also C(fabric.allreduce_transport), C(fabric.allreduce_log) and, on a ring and on a pair whose cable joins
+      different ports, C(fabric.allreduce_routing).
     - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure).
   returned: success
   type: list
@@ -206,6 +217,7 @@ SPEC = {
     "timeout_s": {"type": "int", "default": 300},
     "warn_below": {"type": "float", "default": 0},
     "fail_below": {"type": "float", "default": 0},
+    "left_out": {"type": "list", "elements": "str", "default": []},
     "environment": {"type": "dict", "default": {}},
     "functions": {"type": "list", "elements": "dict", "default": []},
     "etc_root": {"type": "path", "default": "/etc"},
@@ -260,6 +272,9 @@ def engine_settings(options, fabric):
 
 
 def act(options):
+    if options["left_out"]:
+        check = allreduce.untried_check(options["node"], options["left_out"])
+        return {"checks": [check.to_dict()], "allreduce": {"error": check.found}}
     settings = settings_of(options)
     fabric = nccl.environment(
         options["shape"],
@@ -274,7 +289,8 @@ def act(options):
     found = allreduce.checks(options["node"], options["shape"], options["size"], told, settings)
     if options["backend"] == "nccl" and log:
         wanted = fabric["NCCL_IB_HCA"].removeprefix("=").split(",")
-        found += nccl_log.checks(options["node"], options["shape"], log, wanted, env)
+        cabling = nccl_log.Cabling(options["shape"], nccl.crossed(options["ports"]))
+        found += nccl_log.checks(options["node"], cabling, log, wanted, env)
     result = {"checks": [check.to_dict() for check in found], "allreduce": told}
     if not all(check.ok for check in found):
         result["log"] = log.splitlines()[-SHOWN:]

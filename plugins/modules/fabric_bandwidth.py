@@ -41,6 +41,13 @@ options:
     description: How many nodes measure one after the other. Receivers wait for as long as that takes.
     type: int
     default: 8
+  listening:
+    description:
+      - Inventory names of the nodes that listen, for example C(ansible_play_hosts_all). All of them by default.
+      - With O(state=measured) legs to others, which C(--limit) has left out, are not measured, and a check of severity V(info) says so.
+    type: list
+    elements: str
+    default: []
   earlier:
     description:
       - Result of M(gb10.ring.fabric_check) on this node. Its checks come first in RV(checks).
@@ -115,6 +122,7 @@ checks:
   description:
     - Those of O(earlier), then C(fabric.bandwidth) for each leg and C(fabric.bandwidth_sum) for each cable.
     - The sum is left out when a rail alone gave no result.
+    - A C(fabric.bandwidth) of severity V(info) names the legs to nodes that are not in O(listening).
     - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and of a single leg C(netdevs), the node's own end of it.
   returned: O(state=measured)
   type: list
@@ -151,6 +159,7 @@ SPEC = {
     "ports": {"type": "list", "elements": "dict", "required": True, "options": PORT_OPTIONS},
     "node": {"type": "str", "required": True},
     "nodes": {"type": "int", "default": 8},
+    "listening": {"type": "list", "elements": "str", "default": []},
     "earlier": {"type": "dict", "default": {}},
     "duration": {"type": "int", "default": 5},
     "message_size": {"type": "int", "default": 1048576},
@@ -173,10 +182,12 @@ def act(options):
         return {"units": bandwidth_run.listen(ports, known, settings, bandwidth.lifetime(options["nodes"], settings))}
     earlier = options["earlier"]
     up = bandwidth.measurable(ports, earlier.get("legs_down", []))
-    checks = [check.to_dict() for check in bandwidth_run.measure(options["node"], ports, up, known, settings)]
+    measured = bandwidth.measurable(up, (), options["listening"])
+    checks = [check.to_dict() for check in bandwidth_run.measure(options["node"], ports, measured, known, settings)]
     slow = sum(not check["ok"] for check in checks if check["id"] == "fabric.bandwidth")
+    unmeasured = bandwidth.unmeasured_check(options["node"], up, options["listening"])
     return {
-        "checks": [*earlier.get("checks", []), *checks],
+        "checks": [*earlier.get("checks", []), *checks, *([unmeasured.to_dict()] if unmeasured else [])],
         "legs_up": len(up) - slow,
         "legs_total": len(ports),
     }

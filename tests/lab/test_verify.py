@@ -234,6 +234,19 @@ def test_a_page_that_cannot_be_written_fails_and_hides_nothing(folder):
     assert re.search(r"verify: all \d+ checks hold", output)
 
 
+def test_a_run_on_one_node_judges_that_node(folder):
+    """The cables to its neighbours are left out, as a note; everything that the node itself shows is judged."""
+    code, output, report = verify(folder, "--limit", "spark2")
+    assert code == 0, output
+    assert failed(report) == []
+    assert {check["node"] for check in report["checks"]} == {"spark2"}
+    held = {check["id"] for check in report["checks"] if check["ok"]}
+    assert {f"fabric.{rung}" for rung in ("presence", "carrier", "address", "mtu", "ping", "subnet")} <= held
+    notes = {check["id"]: check["found"] for check in report["checks"] if not check["ok"]}
+    assert set(notes) == {"fabric.cabling", "checkpoint.engram_tiles"}
+    assert "not judged towards spark1, spark3" in notes["fabric.cabling"]
+
+
 def act(fault: Fault, command: str) -> None:
     if command.startswith("ctl "):
         ctl(*shlex.split(command)[1:])

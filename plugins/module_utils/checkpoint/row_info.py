@@ -178,5 +178,18 @@ def tiles_check(found: Mapping[str, Mapping[str, Any] | None], node: str) -> Che
     )
 
 
+def untold_tiles_check(left_out: Sequence[str], node: str) -> Check:
+    """The same where nodes of the group were not looked at. node: carries the check."""
+    return Check(
+        id="checkpoint.engram_tiles",
+        node=node,
+        ok=False,
+        found=f"not judged without {', '.join(left_out)}, outside of this run",
+        expected="each row of each Engram table on one node",
+        cure="run it on all nodes, without --limit, to see whether their rows are every row once",
+        severity="info",
+    )
+
+
 def units_of(count: int) -> str:
     return "1 node" if count == 1 else f"{count} nodes"

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..checkpoint import engram
+from ..fabric import nccl
 from ..report.checks import Check
 
 RESTART = "restart the group (the engine role with engine_restart_allowed: true) after correcting it"
@@ -96,7 +97,7 @@ def started(
         engine=engine,
         shape=str(record.get("shape") or ""),
         planned=tuple(str(port["rdma_device"]) for port in ports),
-        crossed=any(port["netdev"] != port["peer_netdev"] for port in ports) if ports else None,
+        crossed=nccl.crossed(ports),
         tables=_tables(config, int(record.get("size", 0)), rank, engine),
     )
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from ..fabric.nccl import equal_devices_meet
 from ..report.checks import Check
 from .gate_claims import RESTART, Seen, Started, nccl_tells, shown, untold
 
@@ -121,7 +122,7 @@ def broken(node: str, claims: Started, seen: Seen) -> list[Check]:
 
 def routing(node: str, claims: Started, seen: Seen) -> list[Check]:
     """Where equal device numbers do not share a cable NCCL has to say that it takes others: on a ring, and on a crossed pair."""
-    straight = claims.shape == "switch" or (claims.shape == "pair" and claims.crossed is False)
+    straight = equal_devices_meet(claims.shape, claims.crossed)
     if claims.env.get("NCCL_IB_SUBNET_AWARE_ROUTING") != "1" or straight:
         return []
     if not claims.tells("NET"):

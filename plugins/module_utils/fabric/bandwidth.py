@@ -114,9 +114,26 @@ def lifetime(nodes: int, settings: Settings) -> int:
     return 60 + nodes * 2 * 3 * (settings.duration + 10)
 
 
-def measurable(ports: Sequence[Port], down: Sequence[str]) -> list[Port]:
-    """The legs that are not known to be down."""
-    return [port for port in ports if port.netdev not in down]
+def measurable(ports: Sequence[Port], down: Sequence[str], listening: Sequence[str] = ()) -> list[Port]:
+    """The legs that are not known to be down. listening: the nodes that listen; none: all."""
+    return [port for port in ports if port.netdev not in down and (not listening or port.peer in listening)]
+
+
+def unmeasured_check(node: str, ports: Sequence[Port], listening: Sequence[str]) -> Check | None:
+    """That nobody listens at the other end of some legs, where that is so. listening: as in measurable."""
+    legs = [port for port in ports if listening and port.peer not in listening]
+    if not legs:
+        return None
+    far = ", ".join(sorted({port.peer for port in legs}))
+    return Check(
+        id="fabric.bandwidth",
+        node=node,
+        ok=False,
+        found=f"{', '.join(port.netdev for port in legs)} not measured: {far} outside of this run",
+        expected="both ends of each leg in the run",
+        cure="run it on all nodes, without --limit, to measure these legs",
+        severity="info",
+    )
 
 
 def cables(ports: Sequence[Port]) -> list[list[Port]]:

@@ -39,22 +39,30 @@ class Verdict:
 
 
 def verdict(results: Sequence[Mapping[str, Any]], nodes: Sequence[str], plan: CablePlan | None) -> Verdict:
-    """results: of the module fabric_cabling, one a node that reported. Without a plan the closest one to what was heard."""
+    """results: of the module fabric_cabling, one a node that reported. Without a plan the closest one to what was heard.
+
+    nodes: that were asked. Cables to other nodes of the plan are not judged, which is a finding of each node that has some.
+    """
     observations = [parse_observation(result) for result in results]
-    seen = picture(observations, nodes)
+    left_out = tuple(node for node in plan.nodes if node not in nodes) if plan else ()
+    seen = picture(observations, nodes, left_out, plan.facing(left_out) if plan else ())
     against = plan or closest(seen, nodes)
-    findings = _same_machine(observations) or judge(seen, against)
+    judged = against.judged(left_out)
+    findings = _same_machine(observations) or judge(seen, against, judged)
     findings.sort(key=lambda finding: ("error", "warning", "info").index(finding.severity))
+    checks = [_held(against, judged, node) for node in seen.nodes if _is_held(seen, against, judged, findings, node)]
+    findings += _left_out(seen, against, left_out)
     kind = findings[0].kind if findings else AS_PLANNED
-    checks = [finding.check() for finding in findings]
-    checks += [_held(against, node) for node in seen.nodes if _is_held(seen, against, findings, node)]
-    return Verdict(kind, tuple(findings), against, tuple(checks))
+    return Verdict(kind, tuple(findings), against, (*(finding.check() for finding in findings), *checks))
 
 
-def judge(seen: Picture, plan: CablePlan) -> list[Finding]:
-    """Everything that differs from the plan. A fault that another one explains is not told twice."""
+def judge(seen: Picture, plan: CablePlan, judged: frozenset[Cable]) -> list[Finding]:
+    """Everything that differs from the plan. A fault that another one explains is not told twice.
+
+    judged: the plan's cables whose nodes were all asked; the others are only where a plug may belong.
+    """
     if plan.shape == "switch":
-        return [*_strangers(seen, plan), *_switch(seen, plan)]
+        return [*_strangers(seen, plan), *_switch(seen, judged)]
     crowd = {end for end in seen.ends() if len(seen.neighbours(end)) > 1}
     crowd |= {other for end in crowd for other in seen.neighbours(end)}
     excused = crowd | set(seen.strangers)
@@ -66,10 +74,25 @@ def judge(seen: Picture, plan: CablePlan) -> list[Finding]:
     wrong, missing = set(actual - plan.cables), set(plan.cables - actual)
     found += swapped(wrong, missing)
     found += misplaced(seen, plan, wrong, missing)
-    found += [_open(seen, cable) for cable in sorted(missing, key=sorted) if not cable & excused]
+    found += [_open(seen, cable) for cable in sorted(missing & judged, key=sorted) if not cable & excused]
     for cable in sorted(actual & plan.cables, key=sorted):
         found += rail_findings(seen, cable)
     return found
+
+
+def _left_out(seen: Picture, plan: CablePlan, left_out: Sequence[str]) -> list[Finding]:
+    """One finding for each node with cables to nodes that were not asked."""
+    findings = []
+    for node in seen.nodes:
+        ends = tuple(sorted(end for end in plan.facing(left_out) if end.node == node))
+        if not ends:
+            continue
+        places = ", ".join(f"{end} to {plan.peer(end) or 'the switch'}" for end in ends)
+        far = sorted({peer.node for end in ends if (peer := plan.peer(end))}) or left_out
+        found = f"{places}: not judged towards {', '.join(far)}, outside of this run"
+        cure = "run it on all nodes, without --limit, to judge these cables"
+        findings.append(Finding("unjudged", ends, found, "both ends of each cable in the run", cure, "info"))
+    return findings
 
 
 def _same_machine(observations: Sequence[Observation]) -> list[Finding]:
@@ -142,9 +165,9 @@ def _open(seen: Picture, cable: Cable) -> Finding:
     return Finding("open", (one, two), states, wanted, cure)
 
 
-def _switch(seen: Picture, plan: CablePlan) -> list[Finding]:
+def _switch(seen: Picture, judged: frozenset[Cable]) -> list[Finding]:
     """On a switch every planned end hears every other one."""
-    ends = sorted(plan.ends())
+    ends = sorted(end for cable in judged for end in cable)
     findings = []
     for end in ends:
         if set(seen.neighbours(end)).isdisjoint(ends) and end not in seen.strangers:
@@ -168,14 +191,17 @@ def _off_switch(seen: Picture, end: End) -> Finding:
     return Finding("open", (end,), seen.state(end), f"{end} on the switch with the other nodes", cure)
 
 
-def _is_held(seen: Picture, plan: CablePlan, findings: Sequence[Finding], node: str) -> bool:
-    """Whether all the node's cables are as planned, and no finding is about an end of it."""
-    own = [cable for cable in plan.cables if any(end.node == node for end in cable)] if plan.shape != "switch" else []
-    return set(own) <= seen.cables() and not any(end.node == node for finding in findings for end in finding.ends)
+def _is_held(seen: Picture, plan: CablePlan, judged: frozenset[Cable], findings: Sequence[Finding], node: str) -> bool:
+    """Whether all the node's cables that are judged are as planned, and no finding is about an end of it."""
+    own = [cable for cable in judged if any(end.node == node for end in cable)]
+    if not own and any(end.node == node for end in plan.ends()):
+        return False
+    heard = plan.shape == "switch" or set(own) <= seen.cables()
+    return heard and not any(end.node == node for finding in findings for end in finding.ends)
 
 
-def _held(plan: CablePlan, node: str) -> Check:
-    ends = [end for end in sorted(plan.ends()) if end.node == node]
+def _held(plan: CablePlan, judged: frozenset[Cable], node: str) -> Check:
+    ends = [end for end in sorted(end for cable in judged for end in cable) if end.node == node]
     places = [f"P{end.port} to {plan.peer(end) or 'the switch'}" for end in ends]
     return Check(
         "fabric.cabling", node, True, ", ".join(places) or "no cable, and none planned", "the cables of the plan"

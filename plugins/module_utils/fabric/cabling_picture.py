@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
@@ -142,10 +142,16 @@ class Picture:
         return f"{place.end} rail {place.rail} ({netdev.name if netdev else 'no netdev'})"
 
 
-def picture(observations: Sequence[Observation], nodes: Sequence[str]) -> Picture:
-    """nodes: of the inventory; one that gave no result may be heard all the same, and tells nothing.
+def picture(
+    observations: Sequence[Observation],
+    nodes: Sequence[str],
+    left_out: Collection[str] = (),
+    facing: Collection[End] = (),
+) -> Picture:
+    """nodes: that were asked; one that gave no result may be heard all the same, and tells nothing.
 
-    Frames of another run, or of a machine that is not the node it names, are a stranger's.
+    Frames of another run, or of a machine that is not the node it names, are a stranger's. left_out: nodes of the inventory that were
+    not asked; they are no strangers, nor is what sends at the ends that face them.
     """
     by_node = {observation.node: observation for observation in observations}
     netdevs = {netdev.place: netdev for observation in observations for netdev in observation.netdevs}
@@ -157,6 +163,8 @@ def picture(observations: Sequence[Observation], nodes: Sequence[str]) -> Pictur
             sender = by_node.get(hello["node"])
             if sender is None and hello["node"] in nodes and hello["nonce"] in runs:
                 continue
+            if hello["node"] in left_out:
+                continue
             if sender is None or (sender.nonce, sender.machine) != (hello["nonce"], hello["machine"]):
                 text = f"P{hello['port']} of a machine that calls itself {hello['node']} (machine {hello['machine']})"
                 strangers.setdefault(place.end, {})[text] = None
@@ -164,7 +172,7 @@ def picture(observations: Sequence[Observation], nodes: Sequence[str]) -> Pictur
                 hears.add((place, Place(far, hello["rail"])))
     answered = {place.end for way in hears for place in way}
     for end, mac in _unknown_senders(netdevs):
-        if end not in answered and end not in strangers:
+        if end not in answered and end not in strangers and end not in facing:
             strangers[end] = {f"an unknown machine with the address {mac}": None}
     return Picture(tuple(by_node), netdevs, frozenset(hears), {end: tuple(texts) for end, texts in strangers.items()})
 

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from typing import Any
@@ -29,6 +29,18 @@ class CablePlan:
     def ends(self) -> frozenset[End]:
         return frozenset(end for cable in self.cables for end in cable)
 
+    def judged(self, left_out: Collection[str]) -> frozenset[Cable]:
+        """The cables that can be judged without these nodes; of a switch the one with the ends of the others, when there are two."""
+        if self.shape != "switch":
+            return frozenset(cable for cable in self.cables if all(end.node not in left_out for end in cable))
+        kept = (frozenset(end for end in cable if end.node not in left_out) for cable in self.cables)
+        return frozenset(cable for cable in kept if len(cable) > 1 or not left_out)
+
+    def facing(self, left_out: Collection[str]) -> frozenset[End]:
+        """The ends of the other nodes whose cable, or switch, leads to one of these."""
+        leading = [cable for cable in self.cables if any(end.node in left_out for end in cable)]
+        return frozenset(end for cable in leading for end in cable if end.node not in left_out)
+
 
 def ring_plan(nodes: Sequence[str]) -> CablePlan:
     """Port 0 of each in port 1 of the next."""
@@ -38,14 +50,18 @@ def ring_plan(nodes: Sequence[str]) -> CablePlan:
 
 
 def planned(shape: str, ports: Mapping[str, Sequence[Mapping[str, Any]]]) -> CablePlan:
-    """From each node's fabric_ports, nodes in rank order. Raises ValueError when they contradict each other."""
+    """From each node's fabric_ports, nodes in rank order. Raises ValueError when they contradict each other, or name others."""
     if shape == "switch":
         ends = frozenset(End(node, int(entry["port"])) for node, entries in ports.items() for entry in entries)
         return CablePlan(shape, tuple(ports), frozenset((ends,)))
     cables = set()
     for node, entries in ports.items():
         for entry in entries:
-            far = [other["port"] for other in ports.get(entry["peer"], ()) if other["netdev"] == entry["peer_netdev"]]
+            if entry["peer"] not in ports:
+                raise ValueError(
+                    f"fabric_ports of {node} names {entry['peer']}, which is not in the inventory, has no fabric_ports, or is left out by --limit"
+                )
+            far = [other["port"] for other in ports[entry["peer"]] if other["netdev"] == entry["peer_netdev"]]
             if not far:
                 where = f"{entry['peer_netdev']} of {entry['peer']}"
                 raise ValueError(f"fabric_ports of {node} names {where}, which that node's fabric_ports does not have")

@@ -48,7 +48,7 @@ def environment(
     }
     if shape == "ring":
         result.update(_ring(size))
-    elif shape == "pair" and _ports_differ(fabric_ports):
+    elif not equal_devices_meet(shape, crossed(fabric_ports)):
         result.update(_SUBNET_AWARE)
     return dict(sorted(result.items()))
 
@@ -70,9 +70,14 @@ def _ring(size: int) -> dict[str, str]:
     return result
 
 
-def _ports_differ(fabric_ports: Sequence[Mapping[str, Any]]) -> bool:
-    """Whether the cable goes from one port to the other one of the peer, so that equal indexes do not meet."""
-    return any(port["netdev"] != port["peer_netdev"] for port in fabric_ports)
+def crossed(fabric_ports: Sequence[Mapping[str, Any]]) -> bool | None:
+    """Whether a cable goes from one port to the other one of the peer, so that equal indexes do not meet; None without ports: not known."""
+    return any(port["netdev"] != port["peer_netdev"] for port in fabric_ports) if fabric_ports else None
+
+
+def equal_devices_meet(shape: str, cables_crossed: bool | None) -> bool:
+    """Whether devices of equal index share a cable or a switch: then NCCL has no device to take in place of another, and says nothing."""
+    return shape == "switch" or (shape == "pair" and cables_crossed is False)
 
 
 def _planned(fabric_ports: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ..report.checks import Check
+from .nccl import equal_devices_meet
 
 _USING = re.compile(r"NET/IB : Using (.*?)(?: \[RO\])?; OOB ([^:\s]+)")
 _DEVICE = re.compile(r"\[\d+\](\w+):\d+/RoCE")
@@ -69,13 +70,22 @@ def devices(log: str) -> list[str]:
     return _DEVICE.findall(found[1]) if found else []
 
 
-def checks(node: str, shape: str, log: str, wanted: Sequence[str], env: Mapping[str, str]) -> list[Check]:
-    """Transport, routing where the environment asks for it, and lines that must not be there.
+@dataclass(frozen=True)
+class Cabling:
+    """shape: ring, pair or switch. crossed: whether a cable joins different ports of its two nodes; None: not known."""
+
+    shape: str
+    crossed: bool | None = None
+
+
+def checks(node: str, cabling: Cabling, log: str, wanted: Sequence[str], env: Mapping[str, str]) -> list[Check]:
+    """Transport, routing where the environment asks for it and the cabling needs it, and lines that must not be there.
 
     wanted: the devices that must be used. env: of the process, with the interface over which the ranks meet.
     """
+    shape = cabling.shape
     found = [_transport(node, shape, log, wanted, env["NCCL_SOCKET_IFNAME"].lstrip("="))]
-    if env.get("NCCL_IB_SUBNET_AWARE_ROUTING") == "1":
+    if env.get("NCCL_IB_SUBNET_AWARE_ROUTING") == "1" and not equal_devices_meet(shape, cabling.crossed):
         found.append(_routing(node, log))
     return [*found, _forbidden(node, shape, log)]
 
@@ -117,7 +127,7 @@ def _routing(node: str, log: str) -> Check:
         node=node,
         ok=count > 0,
         found=f"{count} lines «Subnet-aware routing: overriding dev»",
-        expected="at least one: equal device numbers do not share a cable on a ring",
+        expected="at least one: equal device numbers do not share a cable on a ring, nor on a pair whose cable joins different ports",
         cure="use NCCL 2.30.7 or newer and see that NCCL_IB_SUBNET_AWARE_ROUTING=1 and NCCL_NET_PLUGIN=none reach the process",
     )
 

@@ -53,3 +53,42 @@ def test_ports_that_contradict_each_other_are_one_error():
     found["spark2"]["fabric_ports"] = []
     with pytest.raises(AnsibleFilterError, match="cabling_verdict of heard: fabric_ports of spark1"):
         cabling_verdict(found, spark(3), "heard")
+
+
+def test_hosts_left_out_of_the_run_are_no_contradiction():
+    """verify.yml --limit spark2: the inventory knows the others, and they did not probe."""
+    found = hostvars(World(spark(3), list(ring(spark(3)))), list(ring(spark(3))))
+    for name in ("spark1", "spark3"):
+        del found[name]["heard"]
+    for port in found["spark2"]["heard"]["ports"]:
+        port["heard"] = []
+    verdict = cabling_verdict(found, ["spark2"], "heard", node="spark2", ring=spark(3))
+    (check,) = verdict["checks"]
+    assert (check["ok"], check["severity"]) == (False, "info")
+    assert "spark1, spark3" in check["found"]
+
+
+def test_a_result_of_an_earlier_play_on_a_host_outside_of_the_run_does_not_count():
+    found = hostvars(World(spark(3), list(ring(spark(3)))), list(ring(spark(3))))
+    checks = cabling_verdict(found, ["spark2"], "heard", ring=spark(3))["checks"]
+    assert {check["node"] for check in checks} == {"spark2"}
+
+
+@pytest.mark.parametrize(
+    ("hosts", "changed", "said"),
+    [
+        (["spark2"], {"spark3": None}, "names spark3, which is not in the inventory"),
+        (["spark1", "spark2"], {"spark2": []}, "of spark2, which that node's fabric_ports does not have"),
+        (["spark2"], {"spark3": []}, "of spark3, which that node's fabric_ports does not have"),
+    ],
+    ids=["a node that nobody knows", "no entry of a node of the run", "no entry of a node outside"],
+)
+def test_a_plan_that_is_wrong_stays_an_error_in_a_limited_run(hosts, changed, said):
+    found = hostvars(World(spark(3), list(ring(spark(3)))), list(ring(spark(3))))
+    for name, ports in changed.items():
+        if ports is None:
+            del found[name]
+        else:
+            found[name]["fabric_ports"] = ports
+    with pytest.raises(AnsibleFilterError, match=said):
+        cabling_verdict(found, hosts, "heard", ring=list(found))

@@ -211,6 +211,17 @@ def test_a_node_that_preflight_could_not_reach_is_told_there_alone(nodes):
     assert [check["id"] for check in engram_tiles(found, ["n0", "n1"])] == ["checkpoint.engram"]
 
 
+def test_rows_of_some_nodes_alone_are_not_judged(nodes):
+    """verify.yml --limit: what the others hold is not known."""
+    for rank in range(3):
+        nodes.bring(rank)
+    found = {"n1": {"checkpoint_engram_info": nodes.look(1)}}
+    own, tiles = engram_tiles(found, ["n1"], ring=["n0", "n1", "n2"])
+    assert own["ok"] and own["id"] == "checkpoint.engram"
+    assert (tiles["id"], tiles["ok"], tiles["severity"]) == ("checkpoint.engram_tiles", False, "info")
+    assert "n0, n2" in tiles["found"] and "--limit" in tiles["cure"]
+
+
 def test_nodes_of_two_rules_and_one_that_is_not_known(nodes):
     nodes.bring(0)
     nodes.bring(1, rule="sglang")

@@ -88,6 +88,17 @@ def test_sockets_are_seen_in_the_log_and_the_figure(commands, run):
     assert any("NET/Socket" in line for line in result["log"])
 
 
+@pytest.mark.parametrize(
+    ("shape", "straight", "wrong"),
+    [("switch", False, set()), ("pair", True, set()), ("pair", False, {"allreduce_routing"})],
+)
+def test_routing_that_the_cabling_has_no_use_for_is_not_asked_for(commands, run, shape, straight, wrong):
+    answer(commands, nccl_logs.RING.replace(nccl_logs.OVERRIDE, ""), RESULT)
+    ports = [{**port, "peer_netdev": port["netdev"]} for port in PORTS] if straight else PORTS
+    engine = {"env": {"NCCL_IB_SUBNET_AWARE_ROUTING": 1}}
+    assert failed(run(shape=shape, ports=ports, engine=engine)) == wrong
+
+
 def test_gloo_has_no_log_to_judge(commands, run):
     answer(commands, "", {**RESULT, "backend": "gloo", "library": "gloo", "device": "cpu"})
     result = run(backend="gloo")
@@ -126,6 +137,15 @@ def test_the_engines_profile_gives_image_and_settings(commands, run):
     assert failed(run(engine=engine)) == set()  # a command of the user's is used as it is
     found = run(command=[], engine={**engine, "renderer": "kubernetes"})["checks"]
     assert [(check["ok"], "set fabric_allreduce_command" in check["found"]) for check in found] == [(False, True)]
+
+
+def test_nothing_is_run_without_the_whole_group(commands, run):
+    """verify.yml --limit: the ranks of the others would be waited for until the timeout."""
+    answer(commands, nccl_logs.RING, RESULT)
+    (check,) = run(left_out=["spark2", "spark3"])["checks"]
+    assert (check["id"], check["ok"], check["severity"]) == ("fabric.allreduce", False, "info")
+    assert check["found"] == "not run without spark2, spark3, outside of this run"
+    assert commands.calls("python-with-torch") == []
 
 
 def test_a_command_that_is_not_there(run):

@@ -78,6 +78,22 @@ def test_legs_that_are_down_are_not_measured(commands, run):
     assert (result["legs_up"], result["legs_total"]) == (2, 4)
 
 
+def test_legs_to_nodes_that_do_not_listen_are_not_measured(commands, run):
+    """verify.yml --limit spark1,spark2 on a ring of three: nobody listens on spark3."""
+    result = run("measured", listening=["spark1", "spark2"])
+    assert [(check["id"], check["ok"], check["severity"]) for check in result["checks"]] == [
+        ("fabric.bandwidth", True, "error"),
+        ("fabric.bandwidth", True, "error"),
+        ("fabric.bandwidth_sum", True, "error"),
+        ("fabric.bandwidth", False, "info"),
+    ]
+    assert result["checks"][-1]["found"] == "enp1s0f1np1, enP2p1s0f1np1 not measured: spark3 outside of this run"
+    assert (result["legs_up"], result["legs_total"]) == (4, 4)
+    assert {call.split()[-1] for call in commands.calls("ib_write_bw")} == {"10.100.0.2", "10.100.1.2"}
+    assert {check["severity"] for check in run("measured", listening=["spark1"])["checks"]} == {"info"}
+    assert all(check["ok"] for check in run("measured", listening=["spark1", "spark2", "spark3"])["checks"])
+
+
 def test_a_degraded_adapter_is_found(commands, run):
     answer(commands, 13.1)
     result = run("measured")

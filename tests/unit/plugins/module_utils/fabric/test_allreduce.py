@@ -71,6 +71,62 @@ def test_thresholds_of_the_user():
     assert judged(told(0.05), settings=settings)["allreduce_bandwidth"].severity == "error"
 
 
+def at(size, gbytes, **more):
+    """An answer whose largest size is this one."""
+    return told(results=[{"bytes": size, "bus_gbytes_s": gbytes, "wrong_items": 0}], **more)
+
+
+@pytest.mark.parametrize("shape", ["ring", "pair", "switch"])
+@pytest.mark.parametrize(
+    ("size", "gbytes", "severity"),
+    [
+        (MIB, 2.0, "info"),
+        (16 * MIB, 12.0, "info"),
+        (16 * MIB, 200.0, "info"),
+        (255_999_996, 7.9, "info"),
+        (256_000_000, 7.9, "error"),
+        (256 * MIB, 7.9, "error"),
+        (1024 * MIB, 11.3, "warning"),
+    ],
+)
+def test_thresholds_of_256_mb_judge_no_smaller_size(shape, size, gbytes, severity):
+    """Small sums are slower by nature: over NVLink 277.8, 168.7 and 26.0 GB/s at 256, 16 and 1 MiB."""
+    check = judged(at(size, gbytes), shape)["allreduce_bandwidth"]
+    assert (check.ok, check.severity) == (False, severity)
+    assert ("not judged at this size" in check.found) is (severity == "info")
+    assert "sockets)" not in check.found or severity == "error"
+    assert check.cure
+
+
+@pytest.mark.parametrize(
+    ("warn", "fail", "gbytes", "ok", "severity"),
+    [
+        (5.0, 3.0, 6.0, True, "warning"),
+        (5.0, 3.0, 4.0, False, "warning"),
+        (5.0, 3.0, 2.0, False, "error"),
+        (5.0, 0.0, 6.0, True, "warning"),  # one alone: the other is not 256 MB's
+        (5.0, 0.0, 2.0, False, "warning"),
+        (0.0, 3.0, 4.0, True, "warning"),
+        (0.0, 3.0, 2.0, False, "error"),
+    ],
+)
+def test_a_smaller_size_is_judged_by_the_users_thresholds(warn, fail, gbytes, ok, severity):
+    settings = allreduce.Settings("nccl", (16 * MIB,), 20, 0.2, 300, warn_below=warn, fail_below=fail)
+    check = judged(at(16 * MIB, gbytes), settings=settings)["allreduce_bandwidth"]
+    assert (check.ok, check.severity) == (ok, severity)
+    assert "sockets" not in check.found + check.expected, "what those reach at 256 MB says nothing here"
+
+
+def test_the_users_thresholds_are_for_the_largest_size_that_he_asked_for():
+    settings = allreduce.Settings("nccl", (16 * MIB, 256 * MIB), 20, 0.2, 300, warn_below=20, fail_below=12)
+    found = judged(at(16 * MIB, 9.0, left_out=[256 * MIB]), settings=settings)
+    assert found["allreduce_bandwidth"].severity == "info"
+    assert found["allreduce_memory"].severity == "warning"
+    assert (
+        judged(at(256 * MIB, 9.0, left_out=[1024 * MIB]), settings=settings)["allreduce_bandwidth"].severity == "error"
+    )
+
+
 def test_a_wrong_sum_is_an_error_whatever_the_speed():
     check = judged(told(wrong=7))["allreduce_sum"]
     assert not check.ok

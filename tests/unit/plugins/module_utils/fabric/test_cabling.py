@@ -279,6 +279,84 @@ def test_a_node_that_a_switch_keeps_from_another() -> None:
     assert [kind for kind, _ends in kinds(found)] == ["rail_silent", "rail_silent"]
 
 
+def limited(
+    world: World, names: list[str], shape: str = "ring", wanted: list[tuple[str, ...]] | None = None
+) -> Verdict:
+    """The verdict of a run on these nodes alone: the others do not probe."""
+    results = [result for result in world.results() if result["node"] in names]
+    for port in (port for result in results for port in result["ports"]):
+        port["heard"] = [hello for hello in port["heard"] if hello["node"] in names or hello["nonce"] != "run1"]
+    cables = wanted if wanted is not None else list(ring(world.nodes))
+    return verdict(results, names, planned(shape, fabric_ports(world.nodes, cables)))
+
+
+def told(found: Verdict) -> list[tuple[str, bool, str, str]]:
+    return [(check.node, check.ok, check.severity, check.found) for check in found.checks]
+
+
+def test_a_run_on_one_node_of_a_ring_judges_no_cable() -> None:
+    noise = {"spark2:0": "02:00:00:00:00:01", "spark2:1": "02:00:00:00:00:02"}  # the neighbours' own traffic
+    found = limited(World(spark(3), list(ring(spark(3))), others=noise), ["spark2"])
+    text = "spark2 P0 to spark3 P1, spark2 P1 to spark1 P0: not judged towards spark1, spark3, outside of this run"
+    assert told(found) == [("spark2", False, "info", text)]
+    assert "--limit" in found.checks[0].cure
+    assert found.kind == "unjudged"
+
+
+@pytest.mark.parametrize("count", range(3, 9))
+def test_a_run_on_two_neighbours_judges_the_cable_between_them(count: int) -> None:
+    found = limited(World(spark(count), list(ring(spark(count)))), ["spark1", "spark2"])
+    assert [(node, ok, severity) for node, ok, severity, _text in told(found)] == [
+        ("spark1", False, "info"),
+        ("spark2", False, "info"),
+        ("spark1", True, "error"),
+        ("spark2", True, "error"),
+    ]
+    assert [check.found for check in found.checks if check.ok] == ["P0 to spark2 P1", "P1 to spark1 P0"]
+    broken = limited(without(count, 0), ["spark1", "spark2"])
+    assert kinds(broken)[0] == ("open", ["spark1 P0", "spark2 P1"])
+    assert not any(check.ok for check in broken.checks)
+
+
+def test_a_wrong_cable_between_two_nodes_of_the_run_is_found_and_may_belong_in_another() -> None:
+    found = limited(World(spark(3), [("spark1:1", "spark2:0")]), ["spark1", "spark2"])
+    assert kinds(found)[0] == ("wrong_port", ["spark1 P1", "spark2 P0"])
+    assert "extra" not in {kind for kind, _ends in kinds(found)}
+
+
+def test_a_stranger_that_probes_is_found_in_a_run_on_one_node() -> None:
+    other = World(spark(3), [], strangers={"spark2:0": "spark9"})
+    assert kinds(limited(other, ["spark2"]))[0] == ("stranger", ["spark2 P0"])
+    meanwhile = World(spark(3), [], strangers={"spark2:0": "spark3"})  # another run, on that node
+    assert [kind for kind, _ends in kinds(limited(meanwhile, ["spark2"]))] == ["unjudged"]
+
+
+def test_a_run_on_one_node_of_a_pair() -> None:
+    found = limited(World(spark(2), PAIR), ["spark2"], "pair", PAIR)
+    text = "spark2 P0 to spark1 P0: not judged towards spark1, outside of this run"
+    assert told(found) == [("spark2", False, "info", text)]
+
+
+def test_a_run_on_some_nodes_at_a_switch() -> None:
+    cables: list[tuple[str, ...]] = [tuple(f"{node}:1" for node in spark(4))]
+    world = World(spark(4), cables, others={"spark1:1": "02:00:00:00:00:01"})
+    (alone,) = told(limited(world, ["spark1"], "switch", cables))
+    text = "spark1 P1 to the switch: not judged towards spark2, spark3, spark4, outside of this run"
+    assert alone == ("spark1", False, "info", text)
+    two = limited(world, ["spark1", "spark2"], "switch", cables)
+    assert [(check.node, check.ok) for check in two.checks if check.severity != "info"] == [
+        ("spark1", True),
+        ("spark2", True),
+    ]
+    off = limited(World(spark(4), [("spark1:1", "spark3:1", "spark4:1")]), ["spark1", "spark2"], "switch", cables)
+    assert ("open", ["spark2 P1"]) in kinds(off)
+
+
+def test_the_whole_ring_is_judged_as_without_a_limit() -> None:
+    world = without(4, 1)
+    assert limited(world, world.nodes).to_dict() == look(world).to_dict()
+
+
 def test_the_verdict_as_a_dictionary() -> None:
     found = look(without(3, 1)).to_dict()
     assert (found["kind"], found["shape"], found["order"]) == ("open", "ring", spark(3))

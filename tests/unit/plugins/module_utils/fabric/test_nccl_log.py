@@ -8,16 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 
-from ansible_collections.gb10.ring.plugins.module_utils.fabric import nccl_log
+from ansible_collections.gb10.ring.plugins.module_utils.engine import gate_nccl
+from ansible_collections.gb10.ring.plugins.module_utils.engine.gate_claims import Seen, Started
+from ansible_collections.gb10.ring.plugins.module_utils.fabric import allreduce_engine, nccl_log
 from ansible_collections.gb10.ring.tests.unit.fixtures import nccl_logs as logs
 
 AWARE = {"NCCL_IB_SUBNET_AWARE_ROUTING": "1"}
 
 
-def judged(log, shape="ring", wanted=tuple(logs.DEVICES), env=None):
+def judged(log, shape="ring", wanted=tuple(logs.DEVICES), env=None, crossed=None):
     env = (AWARE if shape == "ring" else {}) if env is None else env
-    found = nccl_log.checks("spark1", shape, log, wanted, {"NCCL_SOCKET_IFNAME": "=enP7s7", **env})
+    cabling = nccl_log.Cabling(shape, crossed)
+    found = nccl_log.checks("spark1", cabling, log, wanted, {"NCCL_SOCKET_IFNAME": "=enP7s7", **env})
     return {check.id.removeprefix("fabric.allreduce_"): check for check in found}
 
 
@@ -64,10 +68,35 @@ def test_a_pair_needs_no_routing():
     assert all(check.ok for check in found.values())
 
 
-def test_a_crossed_pair_needs_routing():
-    """nccl.py sets it there, too: devices of one number do not share the cable."""
-    found = judged(logs.RING.replace(logs.OVERRIDE, ""), shape="pair", wanted=["rocep1s0f0"], env=AWARE)
-    assert [name for name, check in found.items() if not check.ok] == ["routing"]
+def sglang():
+    """NCCL's variables as the profile for a switch of four sets them, subnet-aware routing among them."""
+    path = Path(__file__).parents[5] / "roles" / "engine" / "profiles" / "sglang-tp4-engram.yml"
+    return allreduce_engine.settings(yaml.safe_load(path.read_text(encoding="utf-8")), {})
+
+
+@pytest.mark.parametrize(
+    ("shape", "crossed", "needed"),
+    [
+        ("switch", False, False),
+        ("switch", True, False),
+        ("pair", False, False),
+        ("pair", True, True),  # devices of one number do not share the cable
+        ("pair", None, True),
+        ("ring", True, True),
+    ],
+)
+@pytest.mark.parametrize("env", [AWARE, sglang()], ids=["fabric", "sglang-tp4-engram"])
+def test_routing_is_needed_where_equal_devices_do_not_meet(shape, crossed, needed, env):
+    assert env["NCCL_IB_SUBNET_AWARE_ROUTING"] == "1"
+    silent = judged(logs.RING.replace(logs.OVERRIDE, ""), shape=shape, env=env, crossed=crossed)
+    assert [name for name, check in silent.items() if not check.ok] == (["routing"] if needed else [])
+    assert ("routing" in judged(logs.RING, shape=shape, env=env, crossed=crossed)) is needed
+    gate = gate_nccl.routing(
+        "spark1",
+        Started(env={**env, "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "NET"}, shape=shape, crossed=crossed),
+        Seen(),
+    )
+    assert bool(gate) is needed, "the engine's own gate asks for the same"
 
 
 @pytest.mark.parametrize(
