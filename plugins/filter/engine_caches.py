@@ -12,7 +12,7 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - Takes the checks of M(gb10.ring.engine_preflight) of all nodes and adds one C(engine.caches) for each node, from what was
-    registered as C(engine_preflight_result).
+    registered as C(engine_preflight_result). While no rank is to start they are warnings.
 options:
   _input:
     description: Checks of all nodes.
@@ -51,8 +51,9 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.before_start impo
 
 def engine_caches(checks, hostvars, hosts):
     """checks, and one on the compiled kernels of each of hosts."""
-    kernels = {host: (hostvars[host].get("engine_preflight_result") or {}).get("kernels", []) for host in hosts}
-    return parity(checks, kernels)
+    results = {host: hostvars[host].get("engine_preflight_result") or {} for host in hosts}
+    kernels = {host: result.get("kernels", []) for host, result in results.items()}
+    return parity(checks, kernels, any(result.get("starts", True) for result in results.values()))
 
 
 class FilterModule:

@@ -80,6 +80,17 @@ options:
         description: Whether it thinks when it is told neither. Without O(thinking.disable) an answer then gets at least 4096 tokens.
         type: bool
         default: false
+  profile:
+    description:
+      - The checked and completed profile that the group runs, as P(gb10.ring.engine_profile#lookup) gives it. Questions that its flags leave
+        without a right answer are not asked, and each is a note of severity C(info) that says why.
+      - V(tools) needs a tool call parser. V(logprobs) and V(parity) need log probabilities that vLLM's C(max-logprobs) and C(logprobs-mode)
+        allow. Question and answer have to fit C(max-model-len), or SGLang's C(context-length).
+      - Without a reasoning parser V(reasoning) asks for no reasoning, and where O(thinking.default) cannot be switched off nothing is asked that
+        is judged by all of the answer.
+      - Empty when nothing is known of it. Then everything is asked.
+    type: dict
+    default: {}
   sees:
     description: Whether the group serves a vision tower.
     type: bool
@@ -146,6 +157,7 @@ checks:
   description:
     - C(engine.acceptance_NAME) for everything that was asked. A needle's name ends in its length.
     - Each has C(id), C(node), C(ok), C(severity), C(found), C(expected), C(cure), and C(asked) and C(answered).
+    - What was chosen and not asked because of O(profile) comes last, with severity C(info).
   returned: success
   type: list
   elements: dict
@@ -161,6 +173,11 @@ not_asked:
   returned: success
   type: list
   elements: str
+unanswerable:
+  description: Why a question was not asked, by its name, because of O(profile).
+  returned: success
+  type: dict
+  sample: {tools: "the profile has no tool-call parser (tool-call-parser)"}
 reference_written:
   description: Whether O(reference) was written.
   returned: success
@@ -195,6 +212,7 @@ SPEC = {
             "default": {"type": "bool", "default": False},
         },
     },
+    "profile": {"type": "dict", "default": {}},
     "sees": {"type": "bool", "default": False},
     "reference": {"type": "path", "default": ""},
     "record": {"type": "bool", "default": False},
@@ -233,6 +251,7 @@ def settings_of(options):
         unreadable=unreadable,
         record=options["record"],
         near_tie=options["near_tie"],
+        profile=options["profile"],
     )
 
 
@@ -260,14 +279,18 @@ def act(options, check_mode):
     room = thinking.tokens(options["thinking"], options["max_tokens"])
     asking = Asking(options["served_model_name"], nonce, options["extra"], room, thinking.quiet(options["thinking"]))
     client = Client(options["url"], options["timeout_s"], options["api_key"] or "")
-    chosen = acceptance.probes(asking, settings)
+    chosen, unasked = acceptance.split(asking, settings)
     results = acceptance.run(chosen, client.send_all)
     written = recorded(options, results, check_mode)
     return {
         "changed": written,
-        "checks": [result.to_check(options["node"]) for result in results],
+        "checks": [
+            *(result.to_check(options["node"]) for result in results),
+            *(acceptance.unasked(probe, why, options["node"]) for probe, why in unasked),
+        ],
         "results": [result.to_dict() for result in results],
         "not_asked": acceptance.left_out(chosen, results),
+        "unanswerable": {probe.name: why for probe, why in unasked},
         "reference_written": written,
     }
 

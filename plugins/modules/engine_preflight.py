@@ -24,6 +24,12 @@ options:
     description: Specification of the rank, RV(gb10.ring.engine_unit#module:spec).
     type: dict
     required: true
+  restart:
+    description:
+      - Whether the group is to be stopped and started. A rank that runs and stays is compiling kernels for its first requests perhaps, so what
+        is wrong with them is a warning then.
+    type: bool
+    default: true
   unit:
     description: Name of the engine's unit.
     type: str
@@ -88,6 +94,10 @@ checks:
   returned: success
   type: list
   elements: dict
+starts:
+  description: Whether the rank will load, as it does not run or the group is restarted.
+  returned: success
+  type: bool
 kernels:
   description: Compiled kernels in the engine's cache that all ranks have to have alike. Null where the image carries them.
   returned: success
@@ -105,6 +115,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 SPEC = {
     "node": {"type": "str", "required": True},
     "spec": {"type": "dict", "required": True},
+    "restart": {"type": "bool", "default": True},
     "unit": {"type": "str", "default": NAME},
     **{name: {"type": "float"} for name in before_look.SIZES},
     "memory_wait_s": {"type": "float", "default": 120.0},
@@ -122,7 +133,9 @@ def main() -> None:
     except HostError as error:
         module.fail_json(msg=f"{options['node']}: {error}")
     libraries = None if start.kernels is None else [path for path in start.kernels if path.endswith(".so")]
-    module.exit_json(changed=False, checks=[check.to_dict() for check in checks(start)], kernels=libraries)
+    module.exit_json(
+        changed=False, checks=[check.to_dict() for check in checks(start)], starts=start.starts, kernels=libraries
+    )
 
 
 if __name__ == "__main__":

@@ -191,6 +191,16 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
     assert incidents() == known, "stopping on purpose is no incident"
 
 
+def test_a_run_for_some_of_the_nodes_is_refused_and_nothing_is_touched(site: str) -> None:
+    before, files = runs(), on_all(FILES)
+    asked = ("--tags", "engine", "--limit", "spark3", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=restarted")
+    code, said = play(*asked)
+    assert code != 0
+    assert "leaves out spark1, spark2" in said
+    assert (runs(), active()) == (before, ["active"] * 3)
+    same(files, on_all(FILES))
+
+
 def test_a_group_that_is_stopped_leaves_nothing_and_is_no_incident(site: str) -> None:
     known = incidents()
     on(

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import acceptance_exact as exact
+from . import acceptance_fit as fit
 from . import acceptance_long as long
-from . import thinking
 from .asking import Answer, Asking, Judged, Probe, Request
 
 Send = Callable[[Sequence[Request], bool], list[Answer]]
@@ -37,7 +37,8 @@ FIRST = ("health", "models")
 @dataclass(frozen=True)
 class Settings:
     """probes: some of NAMES. needle_lengths in tokens. thinking: the profile's. sees: whether there is anybody to look at a picture. reference:
-    prompts with tokens, as recorded; none records or skips. unreadable: why there is none where one was named."""
+    prompts with tokens, as recorded; none records or skips. unreadable: why there is none where one was named. profile: the completed one that
+    the group runs, empty when nothing is known of it."""
 
     probes: tuple[str, ...]
     streams: int = 4
@@ -48,6 +49,7 @@ class Settings:
     unreadable: str = ""
     record: bool = False
     near_tie: float = 0.2
+    profile: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
         "arithmetic": lambda: [exact.arithmetic(asking)],
         "count": lambda: [exact.count(asking)],
         "logprobs": lambda: [exact.logprobs(asking)],
-        "reasoning": lambda: [exact.reasoning(asking, thinking.aloud(settings.thinking))],
+        "reasoning": lambda: [exact.reasoning(asking, fit.aloud(settings.profile, settings.thinking))],
         "tools": lambda: [exact.tools(asking)],
         "nonce": lambda: [exact.nonce(asking)],
         "streams": lambda: [exact.streams(asking, settings.streams)],
@@ -100,6 +102,30 @@ def probes(asking: Asking, settings: Settings) -> list[Probe]:
         "parity": lambda: _parity(asking, settings),
     }
     return [probe for name in NAMES if name in settings.probes for probe in makers[name]()]
+
+
+def split(asking: Asking, settings: Settings) -> tuple[list[Probe], list[tuple[Probe, str]]]:
+    """The chosen ones that are asked, and those that are not, each with why: by its profile the group has no right answer to them."""
+    reasons = fit.reasons(settings.profile, settings.thinking, asking)
+    flag, most = fit.length(settings.profile)
+    judged = [(probe, reasons.get(probe.name) or fit.too_long(probe, flag, most)) for probe in probes(asking, settings)]
+    return [probe for probe, why in judged if not why], [(probe, why) for probe, why in judged if why]
+
+
+def unasked(probe: Probe, why: str, node: str) -> dict[str, Any]:
+    """What is told of a question that is not asked, in the shape of Result.to_check."""
+    found = f"not asked: {why}"
+    return {
+        "id": f"engine.acceptance_{probe.name}",
+        "node": node,
+        "ok": False,
+        "severity": "info",
+        "found": found,
+        "expected": probe.expected,
+        "cure": "change the profile where the model can do it, or leave the question out of engine_acceptance_probes",
+        "asked": "nothing",
+        "answered": found,
+    }
 
 
 def _parity(asking: Asking, settings: Settings) -> list[Probe]:

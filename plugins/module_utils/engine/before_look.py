@@ -30,6 +30,7 @@ def look(options: Mapping[str, Any], unit: str, dry: bool) -> Start:
         node=options["node"],
         unit=unit,
         active=active,
+        restart=options["restart"],
         found=traces_look.look(proc, options["run_root"], spec, options["nvidia_smi"]),
         model=str(spec["model"]["path"]),
         missing=() if dry else missing(Path(spec["model"]["root"]), Path(spec["model"]["path"])),

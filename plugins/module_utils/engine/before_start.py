@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..report.checks import Check
+from ..report.checks import Check, Severity
 from . import traces
 from .traces import Traces
 
@@ -21,6 +21,7 @@ _IN_IMAGE = "not looked at: the image carries them"
 class Start:
     """One node before a start. active: whether its rank runs. missing: files of the model. image: why it cannot be run, or empty.
 
+    restart: whether the group is to be stopped and started, if it runs or not.
     memory: why the engine does not fit, or empty. kernels: compiled objects in the cache; None: the image carries them.
     """
 
@@ -34,6 +35,12 @@ class Start:
     image: str = ""
     memory: str = ""
     kernels: tuple[str, ...] | None = ()
+    restart: bool = True
+
+    @property
+    def starts(self) -> bool:
+        """Whether the rank will load, beside which nothing may be compiled. One that runs compiles kernels at its first requests."""
+        return self.restart or not self.active
 
 
 def checks(start: Start) -> list[Check]:
@@ -129,12 +136,23 @@ def _kernels(start: Start) -> Check:
         ok=not cut,
         found=f"object files and no library in {_some(cut)}" if cut else fine,
         expected="compiled kernels, or none",
-        cure="remove these directories from the engine's cache: a build that is taken up at the start takes the memory of the weights",
+        cure=f"{'' if start.starts else 'when they are still there before the next start: '}remove these directories from the engine's cache: "
+        "a build that is taken up at the start takes the memory of the weights",
+        severity=_severity(start.starts),
     )
 
 
-def parity(found: Sequence[Mapping[str, Any]], kernels: Mapping[str, Sequence[str] | None]) -> list[dict[str, Any]]:
-    """The checks of all nodes, and whether their compiled kernels are the same. kernels: by node; None: the image carries them."""
+def _severity(starts: bool) -> Severity:
+    return "error" if starts else "warning"
+
+
+def parity(
+    found: Sequence[Mapping[str, Any]], kernels: Mapping[str, Sequence[str] | None], starts: bool = True
+) -> list[dict[str, Any]]:
+    """The checks of all nodes, and whether their compiled kernels are the same. kernels: by node; None: the image carries them.
+
+    starts: whether any rank will load; a group that runs compiles what it is first asked for, one rank before another.
+    """
     looked_at = {node: paths for node, paths in kernels.items() if paths is not None}
     lacking = traces.caches(looked_at)
     alike = "the kernels that the other nodes have" if any(looked_at.values()) else "none on any node"
@@ -146,6 +164,7 @@ def parity(found: Sequence[Mapping[str, Any]], kernels: Mapping[str, Sequence[st
             found=f"lacks {_some(lacking[node])}" if node in lacking else alike if node in looked_at else _IN_IMAGE,
             expected="the same compiled kernels on every node",
             cure="copy the engine's cache from a node that has them: compiling beside loaded weights took nodes down (LLMKube)",
+            severity=_severity(starts),
         )
         for node in kernels
     ]

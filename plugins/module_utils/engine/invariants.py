@@ -123,6 +123,16 @@ def _tools(profile: Profile) -> Iterator[str]:
 def _sight(profile: Profile) -> Iterator[str]:
     if profile.sees and profile.options.get("language-model-only"):
         yield "sees is true, but language-model-only leaves the vision tower out: set one of them to false"
+    if profile.sees and _mapping(profile, "limit-mm-per-prompt").get("image") == 0:
+        yield "sees is true, but limit-mm-per-prompt allows no image: allow one, or set sees to false"
+
+
+def _aliases(profile: Profile) -> Iterator[str]:
+    if profile.engine == "sglang" and profile.served_model_aliases:
+        yield (
+            f"served_model_aliases is {', '.join(profile.served_model_aliases)} and engine sglang, which serves a model by one name. Cure: leave "
+            "it out, and set served_model_name to the name that clients ask for"
+        )
 
 
 def _mxfp8(profile: Profile) -> Iterator[str]:
@@ -187,6 +197,7 @@ _PROFILE_RULES: tuple[Callable[[Profile], Iterator[str]], ...] = (
     _adaptive,
     _tools,
     _sight,
+    _aliases,
     _mxfp8,
     _floor,
     _static_floor,

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 
@@ -27,6 +27,14 @@ def words(options: Mapping[str, Any]) -> list[str]:
 def word(value: Any) -> str:
     """One value of a flag; true is lower case, as engines read it."""
     return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def flags(words: Sequence[str]) -> Iterator[tuple[str, str | None]]:
+    """The way back: each flag of a command line, dashes and all, with its first value; None when it has none."""
+    for word, following in zip(words, [*words, "--"][1:], strict=True):
+        name, has_value, value = word.partition("=")
+        if name.startswith("-"):
+            yield name, value if has_value else None if following.startswith("--") else following
 
 
 def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:

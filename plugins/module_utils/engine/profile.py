@@ -185,7 +185,7 @@ _RULES: dict[str, Rule] = {
     "served_model_name": Rule(values.text, "a one-line text", required=True),
     "served_model_aliases": Rule(values.texts, "a list of texts"),
     "tensor_parallel": Rule(_parallel, f"{RING_SIZE} or an integer from 2 to 8", required=True),
-    "host": Rule(values.text, "the address that the API listens at on the head"),
+    "host": Rule(values.listening, "the address that the API listens at on the head, or a name of it"),
     "port": Rule(values.integer(1024, 32767), _PORT),
     "rendezvous": Rule(values.one_of("management", "fabric"), "management or fabric"),
     "rendezvous_port": Rule(values.integer(1024, 32767), _PORT),

@@ -21,7 +21,7 @@ from .options import words
 from .profile import Profile
 
 NAME = "gb10-ring-engine"
-__all__ = ["EngineSpec", "ModelPlace", "Node", "SpecError", "api_url", "build"]
+__all__ = ["EngineSpec", "ModelPlace", "Node", "SpecError", "api_url", "build", "url_at"]
 
 
 @dataclass(frozen=True)
@@ -153,11 +153,17 @@ def _plain(value: Any) -> Any:
 
 def api_url(profile: Profile, node: Node) -> str:
     """Base URL of the group's API as every node reaches it."""
+    return url_at(profile.host, profile.port, node.head_address)
+
+
+def url_at(host: str, port: int, head_address: str) -> str:
+    """The same. host: where the API listens. head_address: of the head on the management plane, which stands for all of its addresses."""
     try:
-        wildcard = ipaddress.ip_address(profile.host).is_unspecified
+        address = ipaddress.ip_address(host)
     except ValueError:
-        wildcard = False
-    return f"http://{node.head_address if wildcard else profile.host}:{profile.port}"
+        return f"http://{host}:{port}"
+    reached = head_address if address.is_unspecified else f"[{host}]" if address.version == 6 else host
+    return f"http://{reached}:{port}"
 
 
 def build(profile: Profile, node: Node, model: ModelPlace) -> EngineSpec:

@@ -5,15 +5,19 @@
 
 from __future__ import annotations
 
+import ipaddress
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from . import secret_names
+
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _OPTION_NAME = re.compile(r"[a-z][a-z0-9-]*\Z")
 _DIGITS = re.compile(r"-?\d+\Z")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSWORD|API_KEY|ACCESS_KEY", re.IGNORECASE)
+_HOST_NAME = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?\.?\Z")
+_LOOPBACK_NAMES = ("localhost", "ip6-localhost", "ip6-loopback")
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(@sha256:[0-9a-f]{64})?\Z")
 _IMAGE_ID = re.compile(r"sha256:[0-9a-f]{64}\Z")
 # Set from the inventory for each node; a profile is the same text for all nodes.
@@ -49,6 +53,24 @@ def text(value: Any) -> str:
     if not isinstance(value, str) or not value.strip() or "\n" in value:
         raise ValueError
     return value
+
+
+def listening(value: Any) -> str:
+    """An address of the head, or a name that resolves to one. Its own loopback is none: the other nodes ask there too."""
+    held = text(value)
+    try:
+        loopback = ipaddress.ip_address(held).is_loopback
+    except ValueError:
+        labels = held.lower().rstrip(".").split(".")
+        if not _HOST_NAME.match(held) or labels[-1].isdigit():
+            raise ValueError from None
+        loopback = labels[0] in _LOOPBACK_NAMES or labels[-1] == "localhost"
+    if loopback:
+        raise ValueError(
+            f"{held} is the head's loopback, where no other node reaches the API, and each asks it (memory guard, watchdog, benchmark). "
+            "Cure: leave it out (0.0.0.0), or the head's management address, which a firewall can guard"
+        )
+    return held
 
 
 def optional_text(value: Any) -> str:
@@ -142,6 +164,7 @@ def args(value: Any) -> tuple[str, ...]:
         raise ValueError("expected a list of texts and numbers; write a JSON value as one quoted text")
     items = tuple(str(item).lower() if isinstance(item, bool) else str(item) for item in value)
     _refuse_taken([item for item in items if item.startswith("--")])
+    _refuse_secrets(secret_names.in_words(items))
     return items
 
 
@@ -150,10 +173,16 @@ def options(value: Any) -> dict[str, Any]:
     if not isinstance(value, Mapping):
         raise ValueError
     wrong = [f"{name!r} is no name of a flag (without dashes)" for name in value if not _OPTION_NAME.match(str(name))]
-    wrong += [f"{name} is {item!r}, expected {_OPTION_VALUES}" for name, item in value.items() if not _plain(item)]
+    secret = secret_names.in_options(value)
+    wrong += [
+        f"{name} is {item!r}, expected {_OPTION_VALUES}"
+        for name, item in value.items()
+        if not _plain(item) and str(name) not in secret
+    ]
     if wrong:
         raise ValueError("; ".join(wrong))
     _refuse_taken([str(name) for name in value])
+    _refuse_secrets(secret)
     return {str(name): item for name, item in value.items() if item is not None and item is not False}
 
 
@@ -161,9 +190,18 @@ _OPTION_VALUES = "true, a text, a number, a list of those, a mapping (becomes JS
 
 
 def _refuse_taken(flags: Sequence[str]) -> None:
-    taken = [flag for flag in flags if flag.lstrip("-").partition("=")[0] in PER_NODE_OPTIONS]
+    """Engines read a flag with `_` as the same one with `-`."""
+    taken = [flag for flag in flags if flag.lstrip("-").partition("=")[0].replace("_", "-") in PER_NODE_OPTIONS]
     if taken:
         raise ValueError(f"{', '.join(taken)} is set for each node from the inventory and the other keys, leave it out")
+
+
+def _refuse_secrets(names: Sequence[str]) -> None:
+    if names:
+        raise ValueError(
+            f"{', '.join(names)} looks like a secret, and everybody on the node can read a command line: leave it out. Cure: let a proxy "
+            "before the API ask clients for a key; the engine needs no token to download, since the checkpoint is staged"
+        )
 
 
 def _plain(value: Any) -> bool:
@@ -180,12 +218,12 @@ def env(value: Any) -> dict[str, str]:
     wrong += [
         f"{name} looks like a secret, and everybody on the node can read a unit's settings: leave it out"
         for name in value
-        if _SECRET.search(str(name))
+        if secret_names.of_variable(str(name))
     ]
     wrong += [
         f"{name} is {item!r}, expected a text, a number, or null to unset it"
         for name, item in value.items()
-        if not _scalar(item)
+        if not _scalar(item) and not secret_names.of_variable(str(name))
     ]
     if wrong:
         raise ValueError("; ".join(wrong))

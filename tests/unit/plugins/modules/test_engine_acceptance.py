@@ -263,6 +263,17 @@ class Broken(BaseHTTPRequestHandler):
         pass
 
 
+def test_what_the_profile_leaves_without_an_answer_is_told_and_not_asked(ask):
+    result = ask(profile={"engine": "vllm", "options": {"max-model-len": 131072}}, needle_lengths=[500])
+    assert "tools" not in [one["name"] for one in result["results"]]
+    (note,) = [check for check in result["checks"] if check["id"] == "engine.acceptance_tools"]
+    assert (note["ok"], note["severity"], note["node"]) == (False, "info", "spark1")
+    assert note["found"].startswith("not asked: the profile has no tool-call parser")
+    assert {name: f"not asked: {why}" for name, why in result["unanswerable"].items()} == {"tools": note["found"]}
+    assert failed(result) == {"tools"}
+    assert ask(probes=["tools"])["unanswerable"] == {}
+
+
 def test_a_server_of_another_kind(ask):
     server = ThreadingHTTPServer(("127.0.0.1", 0), Broken)
     try:

@@ -96,6 +96,24 @@ def test_kernels_are_compared_over_the_nodes(systemd, tmp_path, capsys):
     assert [(row["node"], row["ok"]) for row in rows[-2:]] == [("spark1", True), ("spark2", False)]
 
 
+@pytest.mark.parametrize(("restart", "severity"), [(False, "warning"), (True, "error")])
+def test_a_group_that_compiles_at_its_first_requests_is_left_alone(systemd, tmp_path, capsys, restart, severity):
+    (tmp_path / "cache/f/cached_ops/b").mkdir(parents=True)
+    (tmp_path / "cache/f/cached_ops/b/b.o").write_text("")
+    systemd.active, systemd.sub = "active", "running"
+    result = call(tmp_path, capsys, check=True, restart=restart)
+    assert result["starts"] is restart
+    hosts = {"spark1": {"engine_preflight_result": {**result, "kernels": ["a.so"]}}, "spark2": {}}
+    hosts["spark2"] = {"engine_preflight_result": result}
+    rows = engine_caches(result["checks"], hosts, list(hosts))
+    assert {row["id"]: row["severity"] for row in rows if not row["ok"]} == {
+        "engine.kernels": severity,
+        "engine.caches": severity,
+    }
+    hosts["spark1"]["engine_preflight_result"]["starts"] = True  # of one rank that does not run
+    assert engine_caches([], hosts, list(hosts))[-1]["severity"] == "error"
+
+
 def test_kernels_that_the_image_carries_are_not_looked_for(systemd, tmp_path, capsys):
     (tmp_path / "cache/f/cached_ops/b").mkdir(parents=True)
     (tmp_path / "cache/f/cached_ops/b/b.o").write_text("")

@@ -53,6 +53,25 @@ def test_what_stands_in_the_way(start, failed, found):
     assert bad[0].severity == "error"
 
 
+HALF_BUILT = ("x/cached_ops/a/a.o",)
+
+
+@pytest.mark.parametrize(
+    ("active", "restart", "severity"),
+    [(True, False, "warning"), (True, True, "error"), (False, False, "error"), (False, True, "error")],
+)
+def test_a_build_matters_to_a_rank_that_will_load(active, restart, severity):
+    start = with_(kernels=HALF_BUILT, active=active, restart=restart)
+    (bad,) = [check for check in checks(start) if not check.ok]
+    assert (bad.id, bad.severity, start.starts) == ("engine.kernels", severity, severity == "error")
+    assert bad.cure.startswith("remove") is start.starts
+
+
+def test_kernels_that_differ_are_a_warning_while_the_group_runs():
+    rows = parity([], {"a": ["k.so"], "b": []}, starts=False)
+    assert [(row["ok"], row["severity"]) for row in rows] == [(True, "warning"), (False, "warning")]
+
+
 def test_kernels_that_differ_end_it_before_anything_is_touched():
     rows = parity([{"id": "x"}], {"a": ["k.so"], "b": []})
     assert rows[0] == {"id": "x"}

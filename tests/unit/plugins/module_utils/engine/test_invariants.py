@@ -58,6 +58,14 @@ K3 = {"cudagraph_capture_sizes": [3, 4, 6, 8]}
         (options(speculative_config=DSPARK), "expected the multiples of 3 and 4"),
         (options(enable_expert_parallel=True), "the drafter's 128 experts do not divide"),
         ({"sees": True}, "sees is true, but language-model-only leaves the vision tower out"),
+        (
+            {"sees": True, **options(language_model_only=None, limit_mm_per_prompt={"image": 0})},
+            "sees is true, but limit-mm-per-prompt allows no image",
+        ),
+        (
+            {"engine": "sglang", "served_model_aliases": ["a", "b"]},
+            "served_model_aliases is a, b and engine sglang, which serves a model by one name",
+        ),
         (options(speculative_config={"enable_adaptive_verification": True}), "the sparse indexer of the GB10"),
         (options(tool_call_parser=None), "options.enable-auto-tool-choice needs tool-call-parser"),
         (

@@ -73,6 +73,21 @@ def test_texts_of_numbers_are_taken_as_the_command_line_gives_them():
         ({"env": {"1A": "x"}}, "1A is no name of a variable"),
         ({"env": {"VLLM_HOST_IP": "1.2.3.4"}}, "VLLM_HOST_IP is set for each node"),
         ({"env": {"HF_TOKEN": "x"}}, "HF_TOKEN looks like a secret"),
+        ({"env": {"HF_TOKEN": ["x"]}}, "HF_TOKEN looks like a secret"),
+        ({"options": {"api-key": "s3"}}, "options: api-key looks like a secret, and everybody on the node can read a"),
+        ({"options": {"api-key": ["s3", "s4"]}}, "options: api-key looks like a secret"),
+        ({"options": {"kv-transfer-config": {"extra": {"password": "s3"}}}}, "kv-transfer-config.extra.password looks"),
+        ({"args": ["--api-key", "s3"]}, "args: --api-key looks like a secret"),
+        ({"args": ["--seed", "1", "--api_key=s3"]}, "args: --api_key looks like a secret"),
+        ({"args": ["--node_rank=1"]}, "args: --node_rank=1 is set for each node"),
+        ({"host": "127.0.0.1"}, "host: 127.0.0.1 is the head's loopback, where no other node reaches the API"),
+        ({"host": "127.9.9.9"}, "host: 127.9.9.9 is the head's loopback"),
+        ({"host": "::1"}, "host: ::1 is the head's loopback"),
+        ({"host": "LocalHost"}, "host: LocalHost is the head's loopback"),
+        ({"host": "api.localhost."}, "host: api.localhost. is the head's loopback"),
+        ({"host": "127.1"}, "host is '127.1', expected the address that the API listens at on the head"),
+        ({"host": "192.0.2.11:8000"}, "host is '192.0.2.11:8000', expected the address"),
+        ({"host": "http://spark1"}, "host is 'http://spark1', expected the address"),
         ({"env": {"A": [1]}}, "A is [1], expected a text, a number, or null"),
         ({"env": {"A": "x\ny"}}, "A is 'x\\ny'"),
         ({"limit_memlock": "lots"}, "limit_memlock is 'lots', expected infinity or bytes"),
@@ -111,6 +126,28 @@ def test_refusals_name_key_value_and_what_is_allowed(change, says):
         parse({**SMALLEST, **change}, 3, "profile p.yml")
     assert says in str(error.value)
     assert str(error.value).startswith("profile p.yml: ")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.11", "2001:db8::1", "spark1", "spark1.example.org", "h-1."])
+def test_addresses_that_other_nodes_reach(host):
+    assert parse({**SMALLEST, "host": host}, 3).host == host
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"options": {"api-key": "s3cret"}},
+        {"options": {"api-key": {"a": object()}}},
+        {"options": {"hf-token": [["s3cret"]]}},
+        {"args": ["--api-key=s3cret"]},
+        {"env": {"API_KEY": ["s3cret"]}},
+    ],
+)
+def test_a_secret_that_is_refused_is_not_shown(change):
+    with pytest.raises(ProfileError) as error:
+        parse({**SMALLEST, **change}, 3)
+    assert "looks like a secret" in str(error.value)
+    assert "s3cret" not in str(error.value)
 
 
 def test_all_problems_are_told_at_once():

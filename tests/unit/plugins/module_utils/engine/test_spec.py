@@ -249,7 +249,9 @@ def test_filled_within_mappings_and_lists():
     ("host", "url"),
     [
         ("0.0.0.0", "http://192.0.2.11:8000"),
-        ("127.0.0.1", "http://127.0.0.1:8000"),
+        ("::", "http://192.0.2.11:8000"),
+        ("192.0.2.99", "http://192.0.2.99:8000"),
+        ("2001:db8::1", "http://[2001:db8::1]:8000"),
         ("spark1.example.org", "http://spark1.example.org:8000"),
     ],
 )
