@@ -68,6 +68,7 @@ def switch_outcome(hostvars, hosts, revision, origin, started=True):
                 reason=str(hostvars[host].get("checkpoint_switch_reason") or ""),
                 back=bool(back) and not back.get("failed") and not back.get("unreachable"),
                 done=bool(hostvars[host].get("checkpoint_back_done")),
+                stays=str(back.get("msg") or "failed") if back.get("failed") and not back.get("unreachable") else "",
             )
         )
     return {"all_back": all_back(ended), "text": text(ended, revision, origin, started)}
