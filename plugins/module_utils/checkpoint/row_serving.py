@@ -17,12 +17,14 @@ from typing import Any
 
 from ..host import HostError, read_text, run
 from ..report.checks import Check
-from . import row_place, row_survey, units
+from . import row_survey, units
 from .layout import Layout
 from .manifest import ManifestError, parse
 from .receipt import ReceiptError
 from .row_decide import RowStaging
 from .row_layout import rows_string
+from .row_place import RowPlace, place_of
+from .row_state import RowState
 from .standing import ENGINE_RECORD, served
 from .survey import read_receipt
 
@@ -87,6 +89,22 @@ def _layout(serving: Serving) -> tuple[str, int, int]:
     return serving.rule, serving.tp, serving.rank
 
 
+def unsafe(serving: Serving, state: RowState | None, directory: Path) -> str:
+    """Why an engine that is started from this unit would read rows of another revision or rank, or an empty text. state: of that directory."""
+    if state is None:
+        return ""  # it finds no rows there, and takes those of the whole shards
+    known = serving.digests
+    wrong = [file.path for file in state.files if file.path in known and file.digest != known[file.path]]
+    if wrong:
+        return (
+            f"{directory} holds Engram rows of {', '.join(wrong)} as revision {state.revision} has them, not as {serving.revision} does, "
+            "which it serves"
+        )
+    ranges = rows_string(state.layers)
+    mine = ranges == serving.rows if serving.rows else _layout(serving) == (state.rule, state.tp_size, state.rank)
+    return "" if mine else f"{directory} holds the Engram rows {ranges}, which are not those of its rank"
+
+
 # --- the machine ------------------------------------------------------------------------------------------------------
 
 
@@ -112,6 +130,19 @@ def of_record(record: Mapping[str, Any], known: Mapping[str, str]) -> Serving:
     )
 
 
+def unsafe_unit(record: Mapping[str, Any]) -> str:
+    """The same of a unit that was rendered earlier, from its engine.json and what is on the node now."""
+    try:
+        base = Path(record["model"]["root"])
+        layout, revision = Layout(str(base.parent), base.name), str(record["model"]["revision"])
+    except (KeyError, TypeError):
+        return ""  # it serves no revision of ours
+    serving = of_record(record, digests(layout, revision))
+    directory = Path(serving.directory) if serving.directory else layout.revision(revision)
+    state, problem = row_survey.read_state(RowPlace(layout, directory))
+    return problem or unsafe(serving, state, directory)
+
+
 def _runs() -> bool:
     """Whether the engine serves or is on its way up. Where systemd does not answer nothing of it was started."""
     try:
@@ -128,7 +159,7 @@ def digests(layout: Layout, revision: str) -> dict[str, str]:
         found |= {file.path: file.digest for file in planned.files}
     except (ManifestError, ValueError, HostError):
         pass  # what the revision itself says is enough, or nothing is known
-    state, _problem = row_survey.read_state(row_place.place_of(layout, revision, "shard"))
+    state, _problem = row_survey.read_state(place_of(layout, revision, "shard"))
     found |= {file.path: file.digest for file in state.files} if state else {}
     try:
         receipt = read_receipt(layout, revision)
