@@ -51,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(all_back), whether every node took the switch back, and C(text), the reasons of all nodes and what was done, for a person.
+  description: C(all_back), whether every node could and did take the switch back, and C(text), the reasons of all nodes and what was done, for a person.
   type: dict
 """
 
