@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.display import Display
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import restage
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.objects import INDEX
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.switch import Standing
 from ansible_collections.gb10.ring.plugins.module_utils.report.summary import table
 
@@ -22,6 +23,9 @@ SPEC = {
     "in_place": {"type": "bool", "default": False},
     "hosts": {"type": "list", "elements": "str"},
 }
+
+#: Checks of engram_rows that the decision treats apart.
+ROOM, SERVED = "checkpoint.engram_budget", "checkpoint.engram_served"
 
 display = Display()
 
@@ -63,21 +67,26 @@ def budget_node(host: str, variables: Mapping[str, Any]) -> restage.Node | None:
         return None
     rows = variables.get("checkpoint_engram_budget") or {}
     bring = rows.get("summary") or {"fetch": {"files": 0, "bytes": 0}, "link": 0}
-    # Where the old revision makes room, the budget of the checkpoint has the rows in it.
-    room = [] if found["in_place"] else list(rows.get("checks") or [])
+    said = list(rows.get("checks") or [])
+    # Where the old revision makes room, the budget of the checkpoint has the rows in it. What a running engine reads changes with consent.
+    apart = {SERVED, *((ROOM,) if found["in_place"] else ())}
+    # The index is copied beside the rows, and is none of them: tables lie where their shards have them.
+    paths = tuple(path for path in bring.get("paths", ()) if path != INDEX)
     return restage.Node(
         standing=with_health(Standing.from_dict(host, found["standing"]), variables),
         unrecorded=found["stages"] or bool(rows.get("stages")),
         rows=bring["fetch"]["bytes"],
-        row_files=bring["fetch"]["files"],
-        row_paths=tuple(bring.get("paths", ())),
+        row_files=len(paths),
+        row_paths=paths,
         manifests=found.get("manifests", "manifests"),
-        shares=rows["path"] if rows.get("placement") == "directory" and rows["held"] else "",
+        shares=rows["path"] if rows.get("placement") == "directory" else "",
+        held=bool(rows.get("held")),
+        served=[check for check in said if check["id"] == SERVED],
         summary=found["summary"],
         budget={name: value for name, value in found["budget"].items() if name != "node"},
         in_place=found["in_place"],
         frees=found["frees"],
-        checks=[*found["checks"], *room],
+        checks=[*found["checks"], *(check for check in said if check["id"] not in apart)],
     )
 
 

@@ -51,7 +51,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(all_back), whether every node took the switch back, and C(text), the reasons of all nodes and what was done, for a person.
+  description: C(all_back), whether every node could and did take the switch back, and C(text), the reasons of all nodes and what was done, for a person.
   type: dict
 """
 
@@ -68,6 +68,7 @@ def switch_outcome(hostvars, hosts, revision, origin, started=True):
                 reason=str(hostvars[host].get("checkpoint_switch_reason") or ""),
                 back=bool(back) and not back.get("failed") and not back.get("unreachable"),
                 done=bool(hostvars[host].get("checkpoint_back_done")),
+                stays=str(back.get("msg") or "failed") if back.get("failed") and not back.get("unreachable") else "",
             )
         )
     return {"all_back": all_back(ended), "text": text(ended, revision, origin, started)}

@@ -34,6 +34,9 @@ options:
       - V(commit) moves the link of a node that is prepared.
       - V(finish) ends the switch. What was active is then the revision before it.
       - V(revert) moves the link back to where the group came from and ends the switch. Without a switch it does nothing.
+      - >-
+        With O(engram), V(revert) refuses a revision that would be served with the Engram rows of another one, or of another rank, and
+        leaves link and record as they are.
     type: str
     choices: [now, prepare, commit, finish, revert]
     default: now
@@ -111,6 +114,10 @@ def main() -> None:
         if refusal and not module.check_mode:
             raise HostError(f"cannot activate {revision} of {name}: {refusal}")
         step, plan = standing.step(layout, phase, revision, module.params["origin"], module.params["downtime_s"])
+        # Without engram nobody is going to serve it.
+        problem = standing.way_back_problem(layout, step, rows) if phase == "revert" and rows else ""
+        if problem:
+            raise HostError(f"cannot go back to {step.link} of {name}: {problem}")
         if plan.changed and not module.check_mode:
             standing.apply(layout, step)
     except (HostError, ManifestError) as error:

@@ -35,7 +35,10 @@ options:
     description: Name of the revision. Required with O(mode=restage).
     type: str
   in_place:
-    description: Consent to give up the old revision, or its Engram rows, before the new one is accepted. For O(mode=restage).
+    description:
+      - >-
+        Consent to give up the old revision, its Engram rows, or rows that a running engine reads, before the new one is accepted. For
+        O(mode=restage).
     type: bool
     default: false
   hosts:
@@ -77,7 +80,7 @@ switch:
   type: bool
   sample: true
 in_place:
-  description: Whether a node has to replace its old revision file by file, so that the group is stopped first.
+  description: Whether a node has to replace its old revision file by file, or rows that its engine reads, so that the group is stopped first.
   returned: success
   type: bool
   sample: false

@@ -17,7 +17,8 @@ description:
     looks GIDs up) is kept in C(/var/lib/gb10-ring/engine/passed/passed.json), as the last configuration that passed.
   - >-
     With O(state=restored) these files are put back, and the unit is enabled. Starts and stops nothing; M(gb10.ring.engine_service) does that.
-    Images and revisions are not kept, they have to be there still. When the node cannot go back RV(problem) says why, and nothing is changed.
+    Images and revisions are not kept, they have to be there still, and so have the Engram rows that it reads: of its revision and rank. When
+    the node cannot go back RV(problem) says why, and nothing is changed.
 options:
   state:
     description: V(kept) keeps the present configuration, V(restored) puts the kept one back, V(absent) forgets it.
@@ -112,6 +113,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_serving
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine, passed, render
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text, write_text
 from ansible_collections.gb10.ring.plugins.module_utils.plan import Change, Plan
@@ -128,9 +130,15 @@ def keep(options, path, before):
     return plan, now if plan.changed else before, lambda: write_text(path, passed.render(now), 0o600)
 
 
+def problem_of(kept):
+    """Why the node cannot go back to it, as things are on the node now."""
+    problem = passed.problem(kept, bool(kept) and Path(kept.model).is_dir())
+    return problem or row_serving.unsafe_unit(kept.record)
+
+
 def restore(options, before):
     """The same. Nothing is changed when the node cannot go back."""
-    if before is None or passed.problem(before, Path(before.model).is_dir()):
+    if before is None or problem_of(before):
         return Plan(), before, None
     texts = {place: text for place, text in before.files.items() if place in render.OWNED}
     files = machine.held(texts, render.OWNED, options["etc_root"])
@@ -186,7 +194,7 @@ def main() -> None:
         described=kept.text() if kept else "",
         **passed.readiness(kept),
         memory=passed.memory(kept),
-        problem=passed.problem(kept, bool(kept) and Path(kept.model).is_dir()),
+        problem=problem_of(kept),
     )
 
 

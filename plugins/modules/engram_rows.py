@@ -181,7 +181,12 @@ needs_sources:
   type: bool
   sample: true
 checks:
-  description: C(checkpoint.engram_budget) and, on a node without awscrt, C(checkpoint.runtime).
+  description:
+    - C(checkpoint.engram_budget) and, on a node without awscrt, C(checkpoint.runtime).
+    - C(checkpoint.engram_place) where files that are not ours lie in the place of slices, or C(engram-local.json) cannot be read.
+    - >-
+      C(checkpoint.engram_served) where rows that a running engine of this node reads would become those of another revision or rank, as
+      C(/etc/gb10-ring/engine.json) and systemd say.
   returned: with O(phase=budget)
   type: list
   elements: dict

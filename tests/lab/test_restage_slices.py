@@ -14,7 +14,7 @@ import pytest
 from test_engram import SHARD, counts, sound
 
 from engram_reader import tile
-from restage_run import BASE, CHUNK, LARGE, ROOT, VARIANT, active, everywhere, publish, restage, serve, serve_all
+from restage_run import BASE, CHUNK, LARGE, ROOT, VARIANT, active, everywhere, publish, restage, serve, serve_all, stop
 from site_run import NODES, play
 
 DIRECTORY = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "directory"}
@@ -53,6 +53,11 @@ def test_a_revision_with_the_rows_of_another_group_is_nothing_to_go_back_to(old)
     publish("same")
     four = {**SHARD, "checkpoint_engram_tensor_parallel": 4}
     code, output = play("--tags", "checkpoint", "-e", json.dumps(four))
+    assert code != 0 and "checkpoint.engram_served error" in output, output[-4000:]
+    assert "engine_state: stopped" in output and "checkpoint_in_place" in output and serve_all(old)
+    sound(f"{ROOT}/current/", BASE)
+    stop()
+    code, output = play("--tags", "checkpoint", "-e", json.dumps(four))
     assert code == 0 and active() == [old] * 3, output[-4000:]
     for given, says in (
         (four, "has the Engram rows of rank 1 of 3 by rule vllm, the engine reads those of rank 1 of 4"),
@@ -60,7 +65,9 @@ def test_a_revision_with_the_rows_of_another_group_is_nothing_to_go_back_to(old)
     ):
         run = restage(playbook="rollback.yml", **given)
         assert run.code != 0 and says in run.output and "restage.yml" in run.output, run.output[-4000:]
-        assert serve_all(old)
+        assert active() == [old] * 3
+    serve(old, "-e", json.dumps(SHARD))  # of three ranks again
+    sound(f"{ROOT}/current/", BASE)
 
 
 def test_rows_that_all_revisions_share_are_not_changed_under_the_engine(old):
@@ -74,3 +81,26 @@ def test_rows_that_all_revisions_share_are_not_changed_under_the_engine(old):
     assert run.code != 0 and run.total == 0
     assert "checkpoint.engram_shared error" in run.output and "checkpoint_in_place" in run.output, run.output[-3000:]
     assert everywhere(rows) == before and active() == [old] * 3 and serve_all(old)
+
+
+def test_rows_that_the_engine_reads_are_not_changed_by_site_yml(old):
+    publish("same")
+    code, output = play(
+        "--skip-tags", "preflight,memory,verify", "-e", json.dumps({**DIRECTORY, "engine_restart_allowed": True})
+    )
+    assert code == 0 and serve_all(old), output[-4000:]
+    before = everywhere(f"find {ROOT}/engram -type f | sort | xargs stat -c '%n %s %Y %i'")
+    new = str(publish("engram")["revision"])
+    code, output = play("--tags", "checkpoint", "-e", json.dumps(DIRECTORY))
+    assert code != 0 and "checkpoint.engram_served error" in output, output[-4000:]
+    assert everywhere(f"find {ROOT}/engram -type f | sort | xargs stat -c '%n %s %Y %i'") == before
+    assert everywhere(f"ls -d {ROOT}/revisions/{new} 2>/dev/null || true") == [""] * 3 and serve_all(old)
+
+
+def test_files_of_somebody_else_under_the_names_of_slices_are_refused_before_anything_moves_or_stops(old):
+    place = "/var/tmp/foreign-rows"
+    everywhere(f"mkdir -p {place} && echo mine >{place}/{LARGE}")
+    given = {**DIRECTORY, "checkpoint_engram_directory": place, "checkpoint_in_place": True}
+    run = restage(**given)
+    assert run.code != 0 and "checkpoint.engram_place error" in run.output and run.total == 0, run.output[-4000:]
+    assert serve_all(old)

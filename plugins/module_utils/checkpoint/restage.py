@@ -20,7 +20,8 @@ class Node:
 
     frees: bytes that pruning gives back afterwards. unrecorded: whether something is to be done though no file comes.
     rows: bytes of Engram rows to bring. row_files: files with rows to bring or change, row_paths: their names. shares: directory of
-    rows that all revisions share, where they lie in one. manifests: directory of the manifests that are kept.
+    rows that all revisions share, where they lie in one; held: whether rows are recorded there. served: checks that rows which a running
+    engine reads would change. manifests: directory of the manifests that are kept.
     """
 
     standing: Standing
@@ -33,6 +34,8 @@ class Node:
     row_files: int = 0
     row_paths: tuple[str, ...] = ()
     shares: str = ""
+    held: bool = True
+    served: Sequence[Mapping[str, Any]] = ()
     manifests: str = "manifests"
     checks: Sequence[Mapping[str, Any]] = ()
 
@@ -51,20 +54,28 @@ class Node:
         return files or self.unrecorded or bool(self.row_files)
 
     def gives_up_rows(self, revision: str) -> bool:
-        """Whether rows that the engine reads become those of another revision, since both have one directory."""
-        return bool(self.shares and self.row_files) and self.standing.current not in ("", revision)
+        """Whether rows that the engine reads become others: those of another revision, since both have one directory, or of another rank."""
+        shared = self.shares_change and self.held and self.standing.current not in ("", revision)
+        return shared or bool(self.served)
+
+    @property
+    def shares_change(self) -> bool:
+        """Whether rows change that every revision would be served with, whatever was recorded of them: a run that was killed left no record."""
+        return bool(self.shares and self.row_files)
 
     def given_up(self, revision: str) -> str:
         """Files that the old revision loses on the way to this one, by name, and where its manifest is kept."""
-        parts, old = [], str(self.in_place.get("old") or self.standing.current)
+        active = self.standing.serves if self.served else self.standing.current
+        parts, old = [], str(self.in_place.get("old") or active)
         if self.in_place:
             first = [f"revision {name} is deleted first" for name in self.in_place.get("dropped", ())]
             paths = list(self.in_place.get("files", ()))
             parts += [*first, f"{units.files(len(paths))} of revision {old} are replaced ({', '.join(paths)})"]
         if self.gives_up_rows(revision):
             names = f" ({', '.join(self.row_paths)})" if self.row_paths else ""
+            where = self.shares or f"revisions/{revision}"
             parts.append(
-                f"{units.files(self.row_files)} of Engram rows of revision {old} in {self.shares} are replaced{names}"
+                f"{units.files(self.row_files)} of Engram rows of revision {old} in {where} are replaced{names}"
             )
         return f"{', '.join(parts)}; the manifest is kept as {self.manifests}/{old}.json" if parts else ""
 
@@ -130,12 +141,14 @@ def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decis
     """Re-staging: what has to come onto the nodes, and whether the group switches. consent: to give up the old revision for it."""
     standings = tuple(node.standing for node in nodes)
     reasons = needs_switch(standings, revision)
+    # What is stopped for its rows is to be started again, also where nothing else changes.
+    reasons += [f"{node.name}: the Engram rows that its engine reads change" for node in nodes if node.served]
     rows = tuple(node for node in nodes if node.gives_up_rows(revision))
     in_place = tuple(node.name for node in nodes if node.in_place or node in rows)
-    origin = "" if in_place else origin_of(standings)
+    origin = "" if in_place else _way_back(nodes, revision)
     switch = bool(reasons)
     found = [check for node in nodes for check in node.checks]
-    bad = errors(found if consent else [*found, *(_rows_check(node).to_dict() for node in rows)])
+    bad = errors(found if consent else [*found, *(check for node in rows for check in _rows_checks(node))])
     return Decision(
         revision=revision,
         origin=origin,
@@ -149,12 +162,23 @@ def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decis
     )
 
 
+def _way_back(nodes: Sequence[Node], revision: str) -> str:
+    """The revision to go back to. An older one would be started with the shared rows of this one, which its engine cannot tell from its own."""
+    origin = origin_of(tuple(node.standing for node in nodes))
+    return "" if origin != revision and any(node.shares_change for node in nodes) else origin
+
+
 def _given_up(nodes: Sequence[Node], revision: str) -> tuple[str, ...]:
     """What is lost, once for all nodes on which it is the same."""
     losing: dict[str, list[str]] = {}
     for node in nodes:
         losing.setdefault(node.given_up(revision), []).append(node.name)
     return tuple(f"{', '.join(names)}: {text}" for text, names in losing.items() if text)
+
+
+def _rows_checks(node: Node) -> Sequence[Mapping[str, Any]]:
+    """Why rows of the node stay as they are without consent."""
+    return node.served or (_rows_check(node).to_dict(),)
 
 
 def _rows_check(node: Node) -> Check:

@@ -11,7 +11,8 @@ from typing import Any
 
 from ..host import HostError
 from ..plan import Plan
-from . import row_apply, row_plan, row_survey
+from ..report.checks import Check
+from . import row_apply, row_plan, row_serving, row_survey
 from .bringing import Brought, How, Look, Work, attended, read_sources
 from .layout import Layout
 from .lock import locked
@@ -107,8 +108,13 @@ class View(Look[Request, RowSurvey, RowStaging]):
         return bytes_needed(self.staging, self.survey) if same else 0
 
     def checks(self) -> list[dict[str, Any]]:
-        found = budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"])
-        return [room_check(found, self.request.node).to_dict()]
+        """Everything that stands against it, so that nothing is staged or stopped first."""
+        room = budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"])
+        found = [room_check(room, self.request.node)]
+        found += [_problem_check(problem, self.request.node) for problem in self.staging.problems]
+        place = self.request.place
+        served = row_serving.check(row_serving.look(place.layout), self.staging, place.directory, self.request.node)
+        return [check.to_dict() for check in [*found, *([served] if served else [])]]
 
     def told(self) -> dict[str, Any]:
         return {"checks": self.checks(), "needed": self.needed(), "stages": self.staging.changed}
@@ -142,6 +148,19 @@ class View(Look[Request, RowSurvey, RowStaging]):
             "sliced": [target.path for target in rows.targets] if rows.placement == "shard" else [],
             "summary": summary(self.staging),
         }
+
+
+def _problem_check(problem: str, node: str) -> Check:
+    """problem: what was found, then after the last semicolon what a person does."""
+    found, _semicolon, cure = problem.rpartition("; ")
+    return Check(
+        id="checkpoint.engram_place",
+        node=node,
+        ok=False,
+        found=found or problem,
+        expected="no slices, or those that gb10.ring brought and has a record of",
+        cure=cure,
+    )
 
 
 def view(request: Request) -> View:

@@ -75,6 +75,12 @@ def activation_of(layout: Layout, revision: str, rows: Rows | None = None) -> Ac
     )
 
 
+def way_back_problem(layout: Layout, wanted: switch.Step, rows: Rows | None) -> str:
+    """Why the revision that a revert leaves active may not be served with the Engram rows that are here now, or an empty text."""
+    receipt, problem = _receipt(layout, wanted.link) if wanted.link else (None, "")
+    return problem or (row_standing.unsafe(layout, receipt, rows) if receipt else "")
+
+
 def _receipt(layout: Layout, revision: str) -> tuple[Receipt | None, str]:
     try:
         return read_receipt(layout, revision), ""

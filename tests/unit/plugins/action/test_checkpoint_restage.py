@@ -115,9 +115,12 @@ def test_the_outcome_of_a_switch():
     assert not switch_outcome({"n0": {}}, ["n0"], "b", "a")["all_back"]
 
 
-def rows(placement, ok=True, held="a"):
+SLICE, INDEX = "model-00048-of-00048.safetensors", "model.safetensors.index.json"
+
+
+def rows(placement, ok=True, held="a", bad="checkpoint.engram_budget", paths=(SLICE,)):
     check = {
-        "id": "checkpoint.engram_budget",
+        "id": bad,
         "node": "x",
         "ok": ok,
         "severity": "error",
@@ -129,7 +132,8 @@ def rows(placement, ok=True, held="a"):
         "placement": placement,
         "held": held,
         "path": "/engram",
-        "summary": {"fetch": {"files": 1, "bytes": 7}, "link": 0},
+        "stages": bool(paths),
+        "summary": {"fetch": {"files": len(paths), "bytes": 7}, "link": 0, "paths": list(paths)},
         "checks": [check],
     }
     return {"checkpoint_engram_budget": told}
@@ -142,10 +146,53 @@ def test_rows_are_heard_of():
     shared = {"n0": {**host("a"), **rows("directory")}}
     assert decide(shared, revision="b")["failed"]
     assert decide(shared, revision="b", in_place=True)["in_place"]
-    assert not decide({"n0": {**host("a"), **rows("directory", held="")}}, revision="b")["failed"]
+
+
+@pytest.mark.parametrize("consent", [True, False])
+def test_rows_that_come_to_a_shared_directory_without_a_record_leave_no_way_back(consent):
+    """A first stage, or a run that was killed amid the rows: the directory had the rows of nobody, and gets those of the new revision."""
+    made = decide({"n0": {**host("a"), **rows("directory", held="")}, "n1": host("a")}, revision="b", in_place=consent)
+    assert (made["failed"], made["switch"], made["in_place"], made["origin"]) == (False, True, False, "")
+    assert "with nothing to go back to" in made["msg"]
+
+
+def test_an_index_is_no_rows_and_leaves_the_way_back():
+    made = decide({"n0": {**host("a"), **rows("directory", paths=(INDEX,))}}, revision="b")
+    assert (made["failed"], made["stage"], made["in_place"], made["origin"]) == (False, True, False, "a")
+    both = decide({"n0": {**host("a"), **rows("directory", paths=(SLICE, INDEX))}}, revision="b")
+    assert both["failed"] and "1 file of Engram rows in /engram" in both["msg"]
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard"])
+def test_rows_under_a_running_engine_change_with_consent_only_and_it_is_started_again(placement):
+    """Of the active revision: other ranks, say. Nothing else is to be switched."""
+    known = {"n0": {**host("b"), **rows(placement, ok=False, held="b", bad="checkpoint.engram_served")}}
+    refused = decide(known, revision="b")
+    assert refused["failed"] and refused["msg"].count("checkpoint.engram_") == 1
+    made = decide(known, revision="b", in_place=True)
+    assert (made["failed"], made["in_place"], made["switch"], made["origin"]) == (False, True, True, "")
+    assert "1 file of Engram rows of revision b in" in made["msg"]
 
 
 def test_where_the_old_revision_makes_room_the_checkpoint_says_whether_rows_have_any():
     replaced = {"old": "a", "files": [], "dropped": [], "frees": 0, "peak": 1, "after": 1, "limit": 2, "ok": True}
     made = decide({"n0": {**host("a", in_place=replaced), **rows("shard", ok=False)}}, revision="b", in_place=True)
     assert not made["failed"] and made["in_place"]
+
+
+def test_where_the_old_revision_makes_room_other_problems_of_the_rows_still_refuse():
+    replaced = {"old": "a", "files": [], "dropped": [], "frees": 0, "peak": 1, "after": 1, "limit": 2, "ok": True}
+    foreign = rows("directory", ok=False, bad="checkpoint.engram_place")
+    made = decide({"n0": {**host("a", in_place=replaced), **foreign}}, revision="b", in_place=True)
+    assert made["failed"] and "checkpoint.engram_place" in made["msg"]
+
+
+def test_a_node_that_may_not_go_back_is_named_with_the_reason():
+    gone = {"checkpoint_back_result": {"revision": "a"}, "checkpoint_back_done": True}
+    stays = {"checkpoint_back_result": {"failed": True, "msg": "cannot go back to a of tiny: rows of b; cure"}}
+    found = switch_outcome(
+        {"n0": {**gone, "checkpoint_switch_reason": "Accept: boom"}, "n1": stays}, ["n0", "n1"], "b", "a"
+    )
+    assert not found["all_back"] and "- n1: cannot go back to a of tiny: rows of b; cure" in found["text"]
+    assert "n1 cannot go back to revision a, so nothing was started and the group is stopped" in found["text"]
+    assert "answer" not in found["text"]

@@ -6,11 +6,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_frontend, row_survey, source, survey
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import (
+    row_frontend,
+    row_serving,
+    row_survey,
+    source,
+    survey,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.modules import (
@@ -52,9 +59,9 @@ class Site:
         given |= {"sliced": SLICED if sliced is None else sliced, "sources_file": str(place)}
         return self.call(checkpoint_stage, **{**given, **more})
 
-    def rows(self, revision, placement="shard", **more):
+    def rows(self, revision, placement="shard", tp=3, **more):
         wanted = row_process.rows_of(
-            self.small.config, self.small.files, tp=3, rank=1, rule="vllm", placement=placement
+            self.small.config, self.small.files, tp=tp, rank=1, rule="vllm", placement=placement
         )
         plan = row_process.plan_of(self.store, revision=revision)
         return self.call(engram_rows, **row_process.arguments(plan, wanted, self.root, self.store.sources(), **more))
@@ -216,3 +223,81 @@ def test_a_revision_whose_rows_are_not_those_of_the_shared_directory_is_not_acti
     site.rows("three")
     refused = site.activate("three", engram=engram)
     assert refused["failed"] and "has slices of" in refused["msg"] and "the placement is directory" in refused["msg"]
+
+
+def test_a_switch_goes_back_to_no_revision_whose_rows_are_gone(site):
+    engram = {"placement": "directory", "rule": "vllm", "tensor_parallel": 3, "rank": 1}
+    site.stage("one", [])
+    site.rows("one", "directory")
+    assert site.activate("one", engram=engram)["changed"]
+    site.change(THIRD, -1)
+    site.stage("two", [])
+    shutil.rmtree(site.layout.base / "engram")  # no record says that the rows were those of revision one
+    site.rows("two", "directory", verify_share=0.0)
+    for phase in ("prepare", "commit"):
+        assert site.activate("two", phase=phase, engram=engram, origin="one")["changed"]
+    refused = site.activate("two", phase="revert", engram=engram)
+    assert refused["failed"] and "cannot go back to one of tiny" in refused["msg"]
+    assert THIRD in refused["msg"] and "bring those of this revision first (restage.yml)" in refused["msg"]
+    assert (
+        site.layout.current.readlink().name == "two" and json.loads(site.layout.switch.read_text())["target"] == "two"
+    )
+    assert site.activate("two", phase="revert")["revision"] == "one"  # nobody is going to serve it
+
+
+def test_a_switch_goes_back_to_a_revision_with_its_rows(site):
+    engram = {"placement": "directory", "rule": "vllm", "tensor_parallel": 3, "rank": 1}
+    for revision in ("one", "two"):
+        site.stage(revision, [])
+        site.rows(revision, "directory")
+        site.activate(revision, engram=engram, phase="now" if revision == "one" else "prepare")
+        site.change(FIRST, -1)
+    assert site.activate("two", phase="commit", engram=engram)["revision"] == "two"
+    assert site.activate("two", phase="revert", engram=engram)["revision"] == "one"
+
+
+# --- what stands against it, before anything is done ------------------------------------------------------------------
+
+
+def bad(told):
+    return {check["id"]: check for check in told["checks"] if not check["ok"]}
+
+
+def test_files_of_somebody_else_in_the_place_of_slices_are_told_of_at_once(site, tmp_path):
+    place = tmp_path / "rows"
+    place.mkdir()
+    (place / SECOND).write_bytes(b"mine")
+    found = bad(site.rows("one", "directory", phase="budget", directory=str(place)))
+    assert list(found) == ["checkpoint.engram_place"]
+    assert f"{SECOND} in {place} were not brought by gb10.ring" in found["checkpoint.engram_place"]["found"]
+    assert "name another directory" in found["checkpoint.engram_place"]["cure"]
+
+
+def test_a_record_that_cannot_be_read_is_told_of_at_once(site, tmp_path):
+    place = tmp_path / "rows"
+    place.mkdir()
+    (place / "engram-local.json").write_text("torn")
+    found = bad(site.rows("one", "directory", phase="budget", directory=str(place)))
+    assert "was not written by gb10.ring" in found["checkpoint.engram_place"]["found"]
+    assert found["checkpoint.engram_place"]["cure"]
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard"])
+def test_rows_under_a_running_engine_are_told_of_at_once(site, tmp_path, monkeypatch, placement):
+    sliced = SLICED if placement == "shard" else []
+    site.stage("one", sliced)
+    site.rows("one", placement)
+    model = {"root": str(site.layout.base), "revision": "one"}
+    model |= {"engram": str(site.layout.base / "engram")} if placement == "directory" else {}
+    record = tmp_path / "engine.json"
+    record.write_text(json.dumps({"engine": "vllm", "size": 3, "rank": 1, "model": model}))
+    looked = row_serving.look
+    monkeypatch.setattr(row_serving, "look", lambda layout: looked(layout, str(record)))
+    monkeypatch.setattr(row_serving, "_runs", lambda: True)
+    assert bad(site.rows("one", placement, phase="budget")) == {}
+    assert list(bad(site.rows("one", placement, 4, phase="budget"))) == ["checkpoint.engram_served"]
+    site.change(THIRD, -1)
+    found = bad(site.rows("two", placement, phase="budget"))
+    assert list(found) == (["checkpoint.engram_served"] if placement == "directory" else [])
+    monkeypatch.setattr(row_serving, "_runs", lambda: False)
+    assert bad(site.rows("two", placement, 4, phase="budget")) == {}

@@ -9,6 +9,8 @@ import stat
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import receipt, row_state
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine
 from ansible_collections.gb10.ring.plugins.modules import engine_passed
 from ansible_collections.gb10.ring.tests.unit.fixtures.fake_systemd import Systemd
@@ -26,8 +28,10 @@ class Node:
         self.model = root / "revisions/r1"
         self.model.mkdir(parents=True)
 
-    def write(self, identity, renderer="docker", unit=UNIT, model=None, memory=None):
-        record = {"hash": identity, "profile": "lab", "renderer": renderer, "model": {"path": str(model or self.model)}}
+    def write(self, identity, renderer="docker", unit=UNIT, model=None, memory=None, **more):
+        """record, place: further keys of engine.json and of its model."""
+        place = {"path": str(model or self.model), **more.get("place", {})}
+        record = {"hash": identity, "profile": "lab", "renderer": renderer, "model": place, **more.get("record", {})}
         record |= {"expected": {"memory": memory}} if memory else {}
         texts = {RECORD: json.dumps(record), "gb10-ring/engine-gid.py": "gid\n", unit: f"# {identity}\n"}
         for path, text in texts.items():
@@ -157,3 +161,31 @@ def test_it_is_forgotten_once(node):
     gone = node.call("absent")
     assert gone["changed"] and not (node.root / "state/engine").exists()
     assert not node.call("absent")["changed"]
+
+
+@pytest.mark.parametrize(
+    ("digest", "rank", "why"),
+    [
+        ("md5:old", 1, ""),
+        ("md5:new", 1, "holds Engram rows of s as revision r2 has them, not as r1 does"),
+        ("md5:old", 2, "which are not those of its rank"),
+    ],
+)
+def test_nothing_goes_back_to_a_unit_that_would_read_other_rows(node, digest, rank, why):
+    """The directory of rows that all revisions share may have been brought to another one since."""
+    layout, rows = Layout(str(node.root), "tiny"), node.root / "rows"
+    layout.receipts.mkdir(parents=True)
+    layout.receipt("r1").write_text(
+        receipt.render(receipt.Receipt("tiny", "r1", "now", (receipt.Entry("s", 9, "md5:old", 5),)))
+    )
+    rows.mkdir()
+    held = row_state.Held("s", 9, digest, "", ((0, 9),), 5)
+    state = row_state.RowState("here", {"1": (0, 9)}, rank, 3, "vllm", "r2", "directory", "now", (held,))
+    (rows / "engram-local.json").write_text(row_state.render(state))
+    model = {"root": str(layout.base), "revision": "r1", "engram": str(rows)}
+    node.write("aa", record={"engine": "vllm", "size": 3, "rank": 1}, place=model)
+    node.call("kept", group=GROUP)
+    node.write("cc")
+    back = node.call("restored")
+    assert (why in back["problem"]) if why else not back["problem"]
+    assert back["changed"] is not bool(why)

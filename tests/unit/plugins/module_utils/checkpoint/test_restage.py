@@ -192,3 +192,25 @@ def test_rows_that_all_revisions_share_change_with_consent_only_and_then_there_i
 )
 def test_rows_that_nobody_reads_or_that_stay_need_no_consent(one):
     assert decide([node(**one)], B).refusal == ""
+
+
+def test_rows_that_change_in_a_shared_directory_leave_no_older_revision_to_go_back_to():
+    assert decide([node(**ROWS, shares="/engram", held=False), node("n1")], B).origin == ""
+    assert decide([node(shares="/engram", held=False), node("n1")], B).origin == A  # rows that stay
+    again = replace(SERVED, **ROWS, shares="/engram", held=False, standing=replace(SERVED.standing, healthy=False))
+    assert decide([again], B).origin == B  # the same revision, whose rows come anew
+
+
+def test_rows_that_a_running_engine_reads_change_with_consent_only():
+    bad = Check("checkpoint.engram_served", "n0", False, "rows would change", "they stay", "stop it").to_dict()
+    serving = [replace(SERVED, **ROWS, served=[bad]), replace(SERVED, standing=replace(SERVED.standing, node="n1"))]
+    refused = decide(serving, B)
+    assert refused.text() == (
+        "nothing was changed:\n- n0: checkpoint.engram_served error: found rows would change, expected they stay. Cure: stop it"
+    )
+    made = decide(serving, B, consent=True)
+    assert (made.refusal, made.in_place, made.switch, made.origin) == ("", ("n0",), True, "")
+    assert made.reasons == ("n0: the Engram rows that its engine reads change",)
+    assert made.given_up == (
+        "n0: 2 files of Engram rows of revision rev-b in revisions/rev-b are replaced; the manifest is kept as manifests/rev-b.json",
+    )
