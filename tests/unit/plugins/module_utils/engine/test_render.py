@@ -136,7 +136,7 @@ def test_what_every_unit_carries(group, more):
     ] == []
 
 
-@pytest.mark.parametrize("renderer", ["venv", "docker", "podman"])
+@pytest.mark.parametrize("renderer", ["docker", "podman"])
 @pytest.mark.parametrize(("ready_s", "boot_s"), [(60, 60), (30, 60), (1800, 1800)])
 def test_systemd_waits_as_long_as_a_boot_does_for_the_links(renderer, ready_s, boot_s):
     """By default systemd gives a start up after 90 s."""
