@@ -108,8 +108,10 @@ def main(argv: Sequence[str], root: str = SYSFS) -> int:
             break
         except ProbeError as error:
             late = time.monotonic() >= limit
-            if str(error) != said:
-                _say(f"{error}{'' if late else f'; looked for again for {wait:g} s'}")
+            if late:
+                _say(str(error))
+            elif str(error) != said:
+                _say(f"{error}; looked for again for {wait:g} s")
             said = str(error)
         if late:
             return 1

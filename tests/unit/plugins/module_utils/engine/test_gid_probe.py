@@ -116,6 +116,8 @@ def test_it_waits_for_a_link_that_comes_up_late(tmp_path, capsys):
     assert len(said) == 2
     assert said[0].endswith("(playbooks/verify.yml); looked for again for 10 s")
     assert gid_probe.main(["--wait", "0.1", "--", str(tmp_path), "a=10.100.0.9"], str(tmp_path)) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert [line.endswith("; looked for again for 0.1 s") for line in said] == [True, False]
 
 
 @pytest.mark.parametrize(
