@@ -234,6 +234,16 @@ def test_the_lone_rank_of_a_rebooted_node_ends_and_says_how_to_start_the_group(s
     assert active() == ["active"] * 3
 
 
+def test_ranks_that_systemd_starts_on_all_nodes_are_a_group(site: str) -> None:
+    """As after a power cut: nobody has ordered it."""
+    on("spark1", "gb10-ring-group stop --reason test")
+    on_all(f"systemctl start --no-block {ENGINE}")
+    told_of_all("spark1", {"running"}, 60)
+    before = runs()
+    time.sleep(15)  # longer than a rank that a boot began may be alone
+    assert (active(), runs()) == (["active"] * 3, before), journals()
+
+
 def test_a_lone_rank_is_no_group_that_serves(site: str) -> None:
     """Also where no supervisor has ended it yet; without consent, since nothing serves."""
     on("spark1", "gb10-ring-group stop --reason test")
