@@ -38,6 +38,10 @@ options:
     description: Name of the registered result of M(gb10.ring.engine_ready) after the return.
     type: str
     default: ""
+  allowed:
+    description: Whether the group may be stopped for it.
+    type: bool
+    default: true
 """
 
 EXAMPLES = r"""
@@ -56,12 +60,12 @@ _value:
 from ansible_collections.gb10.ring.plugins.module_utils.engine.passed import way_back
 
 
-def engine_way_back(hostvars, hosts, name, wanted, ready=""):
+def engine_way_back(hostvars, hosts, name, wanted, ready="", *, allowed=True):
     """possible and said."""
     results = {host: hostvars[host].get(name) or {} for host in hosts}
     failures = {host: str((hostvars[host].get("ansible_failed_result") or {}).get("msg") or "") for host in hosts}
     states = {host: str((hostvars[host].get(ready) or {}).get("state")) for host in hosts} if ready else {}
-    return way_back(results, failures, bool(wanted), states)
+    return way_back(results, failures, bool(wanted), states, bool(allowed))
 
 
 class FilterModule:

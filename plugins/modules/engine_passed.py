@@ -85,6 +85,10 @@ differs:
   description: Whether the present configuration is another one than the kept one, or than the one to be kept.
   returned: success
   type: bool
+unproven:
+  description: Whether what C(engine.json) says now, by its hash, is not the configuration that was kept before. So it is when none was.
+  returned: success
+  type: bool
 url:
   description: Base URL of the API with the kept configuration, empty when there is none.
   returned: success
@@ -115,6 +119,7 @@ from ansible.module_utils.basic import AnsibleModule
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_serving
 from ansible_collections.gb10.ring.plugins.module_utils.engine import machine, passed, render
+from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import hash_of
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError, read_text, write_text
 from ansible_collections.gb10.ring.plugins.module_utils.plan import Change, Plan
 
@@ -179,6 +184,7 @@ def main() -> None:
     path = f"{options['state_root']}/{passed.FOLDER}/{passed.FILE}"
     try:
         before = passed.parse(read_text(path), render.RECORD)
+        present = hash_of(read_text(options["etc_root"] + render.RECORD.removeprefix("/etc")))
         acts = {"kept": lambda: keep(options, path, before), "restored": lambda: restore(options, before)}
         plan, kept, apply = acts.get(state, lambda: forget(path, before))()
         if plan.changed and not module.check_mode:
@@ -188,6 +194,7 @@ def main() -> None:
     module.exit_json(
         changed=plan.changed,
         differs=plan.changed,
+        unproven=passed.unproven(before, present),
         diff=plan.diff(),
         hash=kept.hash if kept else "",
         group=dict(kept.group) if kept else {},

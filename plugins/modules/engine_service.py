@@ -19,7 +19,8 @@ description:
   - >-
     The supervisor of the node, M(gb10.ring.engine_group), is told before, so that a stop is no failure. A stop is looked at afterwards:
     shared memory of the rank that nobody maps is removed, and the module fails when a process, a container, a listener at the rank's
-    ports, or memory that no process holds is left.
+    ports, or memory that no process holds is left. Ports and memory are looked at only when the rank ran until then. Beside others that compute
+    on the GPU nobody can tell whose memory it is, and a warning names them.
 options:
   state:
     description:
@@ -43,6 +44,10 @@ options:
     description: How long after a stop processes, ports and memory may take to be gone or back, in seconds.
     type: float
     default: 120.0
+  nvidia_smi:
+    description: Path of nvidia-smi, which is asked for others that compute on the GPU when memory does not come back. It may be absent.
+    type: path
+    default: /usr/bin/nvidia-smi
   etc_root:
     description: Directory that stands for C(/etc), where the rank's C(gb10-ring/engine.json) is.
     type: path
@@ -102,6 +107,10 @@ removed:
   returned: success
   type: list
   elements: str
+note:
+  description: After a stop, whom else memory that no process holds may belong to; it is a warning too. Empty otherwise.
+  returned: success
+  type: str
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -117,6 +126,7 @@ SPEC = {
     "timeout_s": {"type": "int", "default": 120},
     "reason": {"type": "str", "default": "asked for"},
     "memory_wait_s": {"type": "float", "default": 120.0},
+    "nvidia_smi": {"type": "path", "default": "/usr/bin/nvidia-smi"},
     "etc_root": {"type": "path", "default": "/etc"},
     "run_root": {"type": "path", "default": "/run"},
     "proc_root": {"type": "path", "default": "/proc"},
@@ -129,9 +139,11 @@ def main() -> None:
     unit, wanted = module.params["unit"], module.params["state"]
     try:
         before = after = machine.unit_state(unit)
-        plan, removed = plan_state(unit, before, wanted), []
+        plan, removed, note = plan_state(unit, before, wanted), [], ""
         if not module.check_mode:
-            after, removed = life.apply(module.params, before, plan.changed)
+            after, removed, note = life.apply(module.params, before, plan.changed)
+            if note:
+                module.warn(note)
     except HostError as error:
         module.fail_json(msg=str(error))
     module.exit_json(
@@ -141,6 +153,7 @@ def main() -> None:
         after=after.text(),
         ended=wanted != "stopped" and not module.check_mode and not after.running,
         removed=removed,
+        note=note,
     )
 
 

@@ -20,6 +20,7 @@ from site_run import INCIDENTS, NODES, incidents, new_incident, on, on_all, play
 
 ENGINE = "gb10-ring-engine.service"
 TAGS = ("--tags", "fabric,checkpoint,engine")
+OTHER_FAULTS = "/run/gb10-lab/engine-faults-of-a-configuration"
 FILES = "find /etc /usr/local -xdev -type f -exec md5sum {} + | sort"
 
 
@@ -178,6 +179,12 @@ def test_a_node_starts_the_group_and_a_changed_environment_restarts_it_once(site
     assert "engine_restart_allowed" in said
     assert runs() == before
     same(files, on_all(FILES))  # a boot, or an order, starts what has passed
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "--check", "--diff")
+    assert code == 0, said
+    assert "a run without --check ends here: the engine serves" in said
+    assert "GB10_LAB_NOTE=other" in said
+    assert runs() == before
+    same(files, on_all(FILES))
     starts = counts()
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_restart_allowed=true")
     assert code == 0, said
@@ -217,5 +224,78 @@ def test_a_group_that_is_stopped_leaves_nothing_and_is_no_incident(site: str) ->
     status = told_of_all("spark3", {"stopped"}, 5)
     assert status["stopped"]["by"] == "role"
     code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"), "-e", "engine_state=stopped")
+    assert code == 0, said
+    assert changed(said) == {"0"}
+
+
+def test_the_lone_rank_of_a_rebooted_node_ends_and_says_how_to_start_the_group(site: str) -> None:
+    """The group is stopped, and systemd alone starts one rank, as at a boot of its node."""
+    known = incidents()
+    on("spark3", f"systemctl start --no-block {ENGINE}")
+    limit = time.monotonic() + 40
+    while "To start the group: `gb10-ring-group start`, or site.yml" not in journals():
+        assert time.monotonic() < limit, journals()
+        time.sleep(0.5)
+    assert all_off(20) < 20
+    assert incidents() == known
+    told_of_all("spark1", {"stopped"}, 5)
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="other"))
+    assert code == 0, said
+    assert active() == ["active"] * 3
+
+
+def test_ranks_that_systemd_starts_on_all_nodes_are_a_group(site: str) -> None:
+    """As after a power cut: nobody has ordered it."""
+    on("spark1", "gb10-ring-group stop --reason test")
+    on_all(f"systemctl start --no-block {ENGINE}")
+    told_of_all("spark1", {"running"}, 60)
+    before = runs()
+    time.sleep(15)  # longer than a rank that a boot began may be alone
+    assert (active(), runs()) == (["active"] * 3, before), journals()
+
+
+def test_a_lone_rank_is_no_group_that_serves(site: str) -> None:
+    """Also where no supervisor has ended it yet; without consent, since nothing serves."""
+    on("spark1", "gb10-ring-group stop --reason test")
+    on("spark3", f"systemctl start --no-block {ENGINE}")
+    code, said = play("--tags", "engine", *overrides(GB10_LAB_NOTE="third"))
+    assert code == 0, said
+    assert active() == ["active"] * 3
+
+
+def passed() -> list[str]:
+    """What is kept on each node as the way back."""
+    return [json.loads(on(node, "cat /var/lib/gb10-ring/engine/passed/passed.json"))["hash"] for node in NODES]
+
+
+def test_a_configuration_that_did_not_pass_is_asked_again_and_never_kept(site: str) -> None:
+    """There is no way back here (engine_rollback: false): it goes on serving, and the next run finds it."""
+    kept = passed()
+    wrong = overrides(GB10_LAB_ENGINE_FAULTS=OTHER_FAULTS)  # says nothing wrong when asked alone, as engine.chat does
+    on("spark1", f"mkdir -p $(dirname {OTHER_FAULTS}); echo mixed-streams >{OTHER_FAULTS}")
+    for consent in (("-e", "engine_restart_allowed=true"), ()):
+        code, said = play("--tags", "engine", *wrong, *consent)
+        assert code != 0
+        assert "engine.acceptance_streams" in said
+        assert passed() == kept
+    before = runs()
+    code, said = play("--tags", "engine", *wrong, "-e", "engine_probe=false")
+    assert code == 0, said
+    assert (changed(said), passed(), runs()) == ({"0"}, kept, before)
+
+
+def test_what_nobody_has_asked_is_asked_by_the_next_run(site: str) -> None:
+    kept, right = passed(), overrides(GB10_LAB_NOTE="fourth")
+    code, said = play(
+        "--tags", "engine", *right, "-e", json.dumps({"engine_restart_allowed": True, "engine_probe": False})
+    )
+    assert code == 0, said
+    assert passed() == kept
+    before = runs()
+    code, said = play("--tags", "engine", *right)
+    assert code == 0, said
+    assert runs() == before
+    assert not set(passed()) & set(kept)
+    code, said = play("--tags", "engine", *right)
     assert code == 0, said
     assert changed(said) == {"0"}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,13 @@ def look(options: Mapping[str, Any], unit: str, dry: bool) -> Start:
     spec, proc = options["spec"], Path(options["proc_root"])
     active = machine.unit_state(unit).running
     container = spec.get("container") or {}
+    found = traces_look.look(proc, options["run_root"], spec, options["nvidia_smi"])
     return Start(
         node=options["node"],
         unit=unit,
         active=active,
         restart=options["restart"],
-        found=traces_look.look(proc, options["run_root"], spec, options["nvidia_smi"]),
+        found=replace(found, own_containers=traces_look.own_containers() if active else ()),
         model=str(spec["model"]["path"]),
         missing=() if dry else missing(Path(spec["model"]["root"]), Path(spec["model"]["path"])),
         image_name=str(container.get("reference") or container.get("image") or ""),

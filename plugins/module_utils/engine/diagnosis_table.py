@@ -235,7 +235,7 @@ TABLE: tuple[Signature, ...] = (
     Signature(
         "gid-missing",
         SETUP,
-        r"engine-gid: .*has no RoCE v2 GID",
+        r"engine-gid: .*has no RoCE v2 GID(?!.*; looked for again)",
         "a fabric device has no GID for its address",
         "run the fabric role: the address is missing or the link is down",
         "gb10.ring engine-gid.py",

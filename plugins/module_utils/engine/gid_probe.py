@@ -4,7 +4,10 @@
 """Finds, at each start of the engine, the RoCE v2 GID of each RDMA device that is the node's fabric address.
 
 Its index differs between nodes and moves after an address or a link changed, so nothing may keep it. The engine's unit runs
-this file before the engine: engine-gid.py [--wait SECONDS] [--variable NAME]... -- DIRECTORY DEVICE=ADDRESS...
+this file before the engine: engine-gid.py [--wait SECONDS] [--boot-wait SECONDS] [--variable NAME]... -- DIRECTORY DEVICE=ADDRESS...
+
+A cable has no carrier, and its ports no address, until the nodes at both ends are up: a start that nobody has ordered, which is a boot's,
+looks again for the longer time.
 
 It stands alone (standard library): the node has no copy of the collection.
 """
@@ -13,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import ipaddress
+import json
 import os
 import sys
 import time
@@ -21,6 +25,7 @@ from pathlib import Path
 
 SYSFS = "/sys/class/infiniband"
 HASH_VARIABLE = "GB10_RING_ENGINE_HASH"
+INTENT = "gb10-ring-group/intent.json"  # beside DIRECTORY: what role and supervisor meant last, gone with a boot
 _KIND = "RoCE v2"
 _POLL_S = 0.5
 
@@ -72,6 +77,15 @@ def common(found: Mapping[str, list[int]], variables: Sequence[str]) -> int:
     return min(shared)
 
 
+def ordered(directory: Path) -> bool:
+    """Whether this start was announced."""
+    try:
+        said = json.loads((directory.parent / INTENT).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(said, dict) and said.get("want") == "started"
+
+
 def lines(index: int, variables: Sequence[str]) -> str:
     """The environment file."""
     return "".join(f"{name}={index}\n" for name in variables)
@@ -80,11 +94,13 @@ def lines(index: int, variables: Sequence[str]) -> str:
 def main(argv: Sequence[str], root: str = SYSFS) -> int:
     parser = argparse.ArgumentParser(prog="engine-gid")
     parser.add_argument("--wait", type=float, default=0.0)
+    parser.add_argument("--boot-wait", type=float, default=0.0)
     parser.add_argument("--variable", action="append", default=[])
     parser.add_argument("directory", type=Path)
     parser.add_argument("devices", nargs="+", metavar="DEVICE=ADDRESS")
     given = parser.parse_args(argv)
-    limit, said = time.monotonic() + given.wait, ""
+    wait = given.wait if ordered(given.directory) else max(given.wait, given.boot_wait)
+    limit, said = time.monotonic() + wait, ""
     while True:
         try:
             found = probe(Path(root), dict(pair.split("=", 1) for pair in given.devices))
@@ -92,8 +108,10 @@ def main(argv: Sequence[str], root: str = SYSFS) -> int:
             break
         except ProbeError as error:
             late = time.monotonic() >= limit
-            if str(error) != said:
-                _say(f"{error}{'' if late else f'; looked for again for {given.wait:g} s'}")
+            if late:
+                _say(str(error))
+            elif str(error) != said:
+                _say(f"{error}; looked for again for {wait:g} s")
             said = str(error)
         if late:
             return 1

@@ -25,6 +25,7 @@ ALIVE = (STARTING, RUNNING, STOPPING)
 
 BY_HAND = "systemd was asked to stop it"
 GRACE_S = 1.0  # until journal and guard have said whether an end was meant
+LONE_S = 10.0  # until a rank that a boot began is a lone one: a neighbour that goes down for a boot of its own has stopped talking by then
 SLACK_S = 1.0  # a stop that belongs to the runs before is not taken for one of this run
 WHY_LIMIT = 200  # characters of a reason in a word
 #: In a state for as long as nobody knows. A monotonic clock begins at boot, so 0 would be news of a node that has just booted.
@@ -35,6 +36,7 @@ class Rank(NamedTuple):
     """A rank as it is known. run: systemd's identity of its present or last run. since: when it came into this state.
 
     heard: when that was last known. why: of a failure or a stop. by: who stopped it on purpose. incident: that it belongs to.
+    waits: it does not run, and systemd is about to start it.
     """
 
     rank: int
@@ -45,11 +47,12 @@ class Rank(NamedTuple):
     why: str = ""
     by: str = ""
     incident: str = ""
+    waits: bool = False
 
 
 class Look(NamedTuple):
     """One look at the engine's unit. main: whether its main process lives. began: when its present or last run did; ended: when
-    its main process did. 0: not known.
+    its main process did. 0: not known. queued: systemd has a job for it, at a boot the start that waits for the network.
     """
 
     load: str = "not-found"
@@ -60,6 +63,7 @@ class Look(NamedTuple):
     main: bool = False
     began: float = 0.0
     ended: float = 0.0
+    queued: bool = False
 
 
 class Purpose(NamedTuple):
@@ -101,8 +105,18 @@ def purpose_of_end(
     return Purpose(STOPPED, "systemctl", BY_HAND) if stop_job else None
 
 
+def is_ordered(intent: Purpose | None) -> bool:
+    """Whether a run that has just begun was meant: role and orders say so first. There is no intent since a boot."""
+    return intent is not None and intent.want == "started"
+
+
 def follow(before: Rank, look: Look, purpose: Purpose | None, ending_for: float, now: float) -> Rank:
     """The own rank after a look. purpose: of its end, or of what was asked since. ending_for: seconds since an end was first seen."""
+    waits = look.queued and look.active in ("inactive", "failed")
+    return _followed(before, look, purpose, ending_for, now)._replace(waits=waits)
+
+
+def _followed(before: Rank, look: Look, purpose: Purpose | None, ending_for: float, now: float) -> Rank:
     if look.load == "not-found" and not look.run:
         return _moved(before, ABSENT, look, now)
     if look.active == "activating":
@@ -152,6 +166,7 @@ def _purposely(before: Rank, state: str, look: Look, purpose: Purpose, now: floa
 def word(rank: Rank, now: float) -> dict[str, Any]:
     """What the others are told; since travels as an age, clocks are each node's own."""
     said: dict[str, Any] = {"state": rank.state, "run": rank.run, "age": round(max(0.0, now - rank.since), 2)}
+    said |= {"waits": True} if rank.waits else {}
     return {**said, **{key: value for key in ("why", "by", "incident") if (value := getattr(rank, key)[:WHY_LIMIT])}}
 
 
@@ -161,7 +176,7 @@ def hear(rank: int, values: Mapping[str, Any], now: float) -> Rank | None:
     if state not in STATES or not isinstance(age, (int, float)):
         return None
     texts = {key: str(values.get(key, ""))[:WHY_LIMIT] for key in ("run", "why", "by", "incident")}
-    return Rank(rank=rank, state=state, since=now - age, heard=now, **texts)
+    return Rank(rank=rank, state=state, since=now - age, heard=now, waits=values.get("waits") is True, **texts)
 
 
 def silent(rank: Rank, now: float, silence_s: float) -> Rank:
@@ -171,12 +186,18 @@ def silent(rank: Rank, now: float, silence_s: float) -> Rank:
     return rank._replace(state=UNKNOWN, why=f"not heard for {now - rank.heard:.0f} s, last {rank.state}")
 
 
-def decide(me: Rank, others: Mapping[str, Rank], ran_with: frozenset[str]) -> Action | None:
-    """Whether the own rank has to end. ran_with: neighbours that ran at the same time as this run of it."""
+def decide(me: Rank, others: Mapping[str, Rank], ran_with: frozenset[str], ordered: bool = True) -> Action | None:
+    """Whether the own rank has to end. ran_with: neighbours that ran at the same time as this run of it.
+
+    ordered: the role or an order began this run, and goes on with the others. A boot begins the own rank alone.
+    """
     if me.state not in (STARTING, RUNNING):
         return None
+    lone = None if ordered else _lone(me, others)
+    if lone:
+        return lone
     for name, other in others.items():
-        failed = other.state == FAILED and _heard_since(me, other)
+        failed = other.state == FAILED and _heard_since(me, other) and (ordered or not _ended_before(me, other))
         if failed or (other.incident and _ended_since(me, other)):
             return Action(f"{name}: {other.why}" if other.state == FAILED else other.why, other.incident)
     for name, other in others.items():
@@ -186,6 +207,19 @@ def decide(me: Rank, others: Mapping[str, Rank], ran_with: frozenset[str]) -> Ac
         if _ended_since(me, other):
             return Action(f"{name} was stopped by {other.by or 'somebody'}: {other.why}", deliberate=True)
     return None
+
+
+def _lone(me: Rank, others: Mapping[str, Rank]) -> Action | None:
+    """A rank that a boot began beside one that had ended before and stays so would wait for it. When all nodes boot, all begin."""
+    for name, other in others.items():
+        if _ended_before(me, other) and not other.waits and other.heard >= me.since + LONE_S:
+            why = f"{name} was {other.state} before this rank was started alone, as at a boot"
+            return Action(f"{why}. To start the group: `gb10-ring-group start`, or site.yml", deliberate=True)
+    return None
+
+
+def _ended_before(me: Rank, other: Rank) -> bool:
+    return other.state in (STOPPED, FAILED) and other.since <= me.since + SLACK_S
 
 
 def _ended_since(me: Rank, other: Rank) -> bool:

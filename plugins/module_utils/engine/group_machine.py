@@ -18,7 +18,7 @@ from ..memory import guard_machine
 from .group import Look
 
 BEGAN, ENDED = "InactiveExitTimestampMonotonic", "ExecMainExitTimestampMonotonic"
-PROPERTIES = f"LoadState,ActiveState,SubState,Result,ExecMainStatus,MainPID,InvocationID,{BEGAN},{ENDED}"
+PROPERTIES = f"LoadState,ActiveState,SubState,Result,ExecMainStatus,MainPID,InvocationID,Job,{BEGAN},{ENDED}"
 STOPPING_MESSAGE = "de5b426a63be47a7b6ac3eaac82e2f6f"  # systemd's SD_MESSAGE_UNIT_STOPPING: a stop was asked for
 COMMAND_S = 10.0
 CLEAN_S = 20.0  # for what a unit runs once its processes have ended: the removal of a container
@@ -52,6 +52,7 @@ def parse(shown: str, alive: bool) -> Look:
         main=alive,
         began=numbers.get(BEGAN, 0) / 1e6,
         ended=numbers.get(ENDED, 0) / 1e6,
+        queued=numbers.get("Job", 0) > 0,
     )
 
 

@@ -48,6 +48,7 @@ class Supervisor:
         self.store = group_incident.Store(self.paths["incidents"])
         self.eye = group_machine.Eye(self.unit, self.paths["units"])
         self.ran_with: frozenset[str] = frozenset()
+        self.ordered = True
         self.job: Job | None = None
         self.jobs: list[Callable[[], str]] = []
         self.end_seen: tuple[str, float] = ("", 0.0)
@@ -79,7 +80,7 @@ class Supervisor:
         self.ran_with = group.running_with(self.me, self.others, self.ran_with)
         self._finish_job()
         self._orders(now)
-        action = None if self.job else group.decide(self.me, self.others, self.ran_with)
+        action = None if self.job else group.decide(self.me, self.others, self.ran_with, self.ordered)
         if action:
             self._end(action)
         if before != self._known() or now - self.written >= STATUS_EVERY_S:
@@ -96,6 +97,8 @@ class Supervisor:
         if not over or self.end_seen[0] != look.run:
             self.end_seen = (look.run if over else "", now)
         self.me = group.follow(before, look, self._purpose(look, now) if over else None, now - self.end_seen[1], now)
+        if before.run != self.me.run and self.me.state in group.ALIVE:
+            self.ordered = group.is_ordered(group.parse_intent(group_intent.read(self._run("intent"))))
         kept = ("state", "run", "by", "why", "incident")
         if all(getattr(self.me, name) == getattr(before, name) for name in kept):
             return

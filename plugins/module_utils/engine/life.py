@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..host import HostError
 from . import group_intent, machine, traces_look
@@ -20,8 +20,16 @@ _POLL_S = 0.1
 STALE_S = 10.0
 
 
-def apply(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[UnitState, list[str]]:
-    """Bring the rank to options["state"]; its unit then, and shared memory that was removed. Raises HostError.
+class Done(NamedTuple):
+    """unit: as it is then. removed: shared memory. note: what a person should know, empty for nothing."""
+
+    unit: UnitState
+    removed: list[str]
+    note: str = ""
+
+
+def apply(options: Mapping[str, Any], before: UnitState, acts: bool) -> Done:
+    """Bring the rank to options["state"]. Raises HostError.
 
     acts: whether the unit is in another state. A supervisor that keeps a rank for failed is told of the stop in any case.
     """
@@ -29,14 +37,14 @@ def apply(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[Un
     if wanted == "stopped":
         return _stop(options, before, acts)
     if not acts or failed_elsewhere(options["run_root"]):
-        return before, []
+        return Done(before, [])
     _tell(options["run_root"], "started", options["reason"])
     traces_look.keep_baseline(Path(options["proc_root"]), options["run_root"])
     # A rank that ends as it starts is no error here: the report on all ranks says why.
-    return machine.change_state(unit, wanted, options["timeout_s"], may_end=True), []
+    return Done(machine.change_state(unit, wanted, options["timeout_s"], may_end=True), [])
 
 
-def _stop(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[UnitState, list[str]]:
+def _stop(options: Mapping[str, Any], before: UnitState, acts: bool) -> Done:
     unit, run_root, proc = options["unit"], options["run_root"], Path(options["proc_root"])
     since = machine.began(unit)
     if acts or Path(run_root, group_intent.FOLDER).exists():  # where nothing was ever started there is nobody to tell
@@ -44,11 +52,11 @@ def _stop(options: Mapping[str, Any], before: UnitState, acts: bool) -> tuple[Un
     after = machine.change_state(unit, "stopped", options["timeout_s"]) if acts else before
     removed = traces_look.remove_segments(proc, Path(options["shm_root"]), since)
     spec = traces_look.record(options["etc_root"])
-    problems = traces_look.settle(proc, run_root, spec, unit, options["memory_wait_s"])
+    problems, note = traces_look.settle(options, spec, acts)
     if problems:
         raise HostError(f"{unit} is stopped, but: {'; '.join(problems)}")
     _until_heard(run_root)
-    return after, removed
+    return Done(after, removed, note)
 
 
 def ranks(run_root: str) -> dict[str, dict[str, Any]]:

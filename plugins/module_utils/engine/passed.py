@@ -16,6 +16,9 @@ from .unit import hash_of
 
 FOLDER = "engine/passed"
 FILE = "passed.json"
+_NOT_ALLOWED = (
+    "this run has not started it, and engine_restart_allowed is false. Cure: set it to true, and run the role again"
+)
 
 
 @dataclass(frozen=True)
@@ -113,6 +116,11 @@ def memory(passed: Passed | None) -> dict[str, Any]:
     return dict(found) if isinstance(found, Mapping) else {}
 
 
+def unproven(passed: Passed | None, present: str) -> bool:
+    """Whether a configuration with this hash is not the one that passed."""
+    return passed is None or passed.hash != present
+
+
 def problem(passed: Passed | None, staged: bool) -> str:
     """Why the node cannot go back to it; empty when it can. staged: whether its revision is still there."""
     if passed is None:
@@ -123,15 +131,19 @@ def problem(passed: Passed | None, staged: bool) -> str:
 
 
 def way_back(
-    results: Mapping[str, Mapping[str, Any]], failures: Mapping[str, str], wanted: bool, states: Mapping[str, str]
+    results: Mapping[str, Mapping[str, Any]],
+    failures: Mapping[str, str],
+    wanted: bool,
+    states: Mapping[str, str],
+    allowed: bool = True,
 ) -> dict[str, Any]:
     """Whether all nodes can go back together, and what the run ends with. results: of engine_passed by node; failures: messages.
 
-    states: of every rank after the return, empty before it.
+    states: of every rank after the return, empty before it. allowed: whether the group may be stopped for it.
     """
     reasons = [f"{node}: {text}" if len(results) > 1 else text for node, text in failures.items() if text]
     reason = "\n".join(dict.fromkeys(reasons)) or "it did not pass"
-    why = "engine_rollback is false" if not wanted else _no_way(results)
+    why = "engine_rollback is false" if not wanted else _no_way(results) or ("" if allowed else _NOT_ALLOWED)
     if why and not states:
         return {"possible": False, "said": f"{reason}\nThe group was not taken back to an earlier configuration: {why}"}
     described = next((str(result.get("described")) for result in results.values()), "")

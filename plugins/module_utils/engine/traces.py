@@ -46,6 +46,7 @@ class Traces:
     nobody can tell, and then gpu_problem says why.
 
     memory: figures of /proc/meminfo in KiB. baseline_kib: what no process held before the first start, None when not known.
+    own_containers: full ids of running containers with our label; None when nobody can tell, and then every container may be ours.
     """
 
     processes: tuple[Process, ...] = ()
@@ -55,16 +56,13 @@ class Traces:
     gpu_problem: str = ""
     memory: Mapping[str, int] | None = None
     baseline_kib: int | None = None
+    own_containers: tuple[str, ...] | None = None
 
 
 def listening(table: str) -> dict[str, int]:
     """Port by socket inode from /proc/net/tcp or tcp6, of sockets that listen."""
     rows = (line.split() for line in table.splitlines()[1:])
     return {row[9]: int(row[1].rpartition(":")[2], 16) for row in rows if len(row) > 9 and row[3] == _LISTEN}
-
-
-def belongs(holder: Holder, unit: str) -> bool:
-    return f"/{unit}" in holder.cgroup
 
 
 def leftover(segments: Iterable[Segment], mapped: Collection[str], uid: int, since: float) -> list[Segment]:
@@ -86,45 +84,70 @@ def lost_kib(memory: Mapping[str, int], baseline_kib: int | None) -> float:
     return max(0, held - (baseline_kib if baseline_kib is not None else 0) - LOST_KIB)
 
 
-def after_stop(found: Traces, unit: str) -> list[str]:
-    """What is wrong with a stop: texts with their cure. Empty when nothing is left of the rank."""
+def after_stop(found: Traces, unit: str, stopped: bool = True) -> list[str]:
+    """What is wrong with a stop: texts with their cure. Empty when nothing is left of the rank.
+
+    stopped: something ran until now. Otherwise ports and memory may long be somebody else's, to whom the node was left.
+    """
     own = [process.text() for process in found.processes if f"/{unit}" in process.cgroup]
     problems = (
         [f"{', '.join(own)} of {unit} is still there. Cure: kill it; if it does not go, reboot the node"] if own else []
     )
     if found.containers:
         problems.append(f"container {', '.join(found.containers)} is still there. Cure: docker or podman rm --force")
-    for port, holder in sorted((found.ports or {}).items()):
+    for port, holder in sorted((found.ports or {}).items()) if stopped else ():
         problems.append(f"port {port} is held by {holder.text()}. Cure: end it, or choose another port")
     lost = lost_kib(found.memory or {}, found.baseline_kib)
-    if lost:
+    if lost and stopped and not beside(found, unit):
         problems.append(
             f"{gib(lost)} of memory have not come back, and no process holds them: the driver keeps them. Cure: reboot the node"
         )
     return problems
 
 
+def beside(found: Traces, unit: str) -> list[str]:
+    """Who computes on the GPU and is not the unit's: memory that no process holds may be theirs."""
+    return [holder.text() for holder in found.gpu or () if f"/{unit}" not in holder.cgroup]
+
+
+def memory_note(found: Traces, unit: str) -> str:
+    """What a person is told when memory cannot be told from that of others; empty otherwise."""
+    lost, users = lost_kib(found.memory or {}, found.baseline_kib), beside(found, unit)
+    if not lost or not users:
+        return ""
+    return f"{gib(lost)} of memory are held by no process, and {', '.join(users)} computes on the GPU: whether all of the rank's came back is not known"
+
+
 def stale(found: Traces, unit: str, active: bool) -> list[str]:
     """Engines that are not the unit's: they hold memory, ports or a rendezvous of an earlier group."""
-    texts = [process.text() for process in holders.foreign(found.processes, unit, active)]
+    foreign = holders.foreign(found.processes, unit, False)
+    texts = [process.text() for process in foreign if not (active and _ours(process.cgroup, found, unit))]
     return [*texts, *(f"container {name}" for name in found.containers if not active)]
 
 
 def taken(found: Traces, unit: str, active: bool) -> list[str]:
     """Ports of the rank at which somebody else listens. A container's process is not in the unit's control group."""
     ports = (found.ports or {}).items()
-    return [f"{port} by {holder.text()}" for port, holder in sorted(ports) if not (active and _ours(holder, unit))]
+    return [
+        f"{port} by {holder.text()}"
+        for port, holder in sorted(ports)
+        if not (active and _ours(holder.cgroup, found, unit))
+    ]
 
 
-def _ours(holder: Holder, unit: str) -> bool:
-    """Whether it may be of the unit while that is active: a container, but no pod, which a cluster runs."""
-    process = Process(holder.pid, holder.name, 0, holder.cgroup)
-    return belongs(holder, unit) or (process.contained and not process.in_pod)
+def _ours(cgroup: str, found: Traces, unit: str) -> bool:
+    """Whether a process of this control group is the unit's, or its container's. A pod is a cluster's."""
+    process = Process(0, "", 0, cgroup)
+    if f"/{unit}" in cgroup:
+        return True
+    if found.own_containers is None:
+        return process.contained and not process.in_pod
+    return not process.in_pod and any(one in cgroup for one in found.own_containers)
 
 
 def gpu_users(found: Traces, unit: str, active: bool) -> list[str]:
     """Processes that compute on the GPU and are not the unit's."""
-    return [holder.text() for holder in found.gpu or () if not (active and _ours(holder, unit))]
+    return [holder.text() for holder in found.gpu or () if not (active and _ours(holder.cgroup, found, unit))]
 
 
 def caches(kernels: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

@@ -9,6 +9,7 @@ import json
 import os
 import time
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypedDict
 
@@ -16,7 +17,7 @@ from ..host import HostError, read_text, run, write_text
 from ..memory import cache, holders, platform_look
 from .machine import RUNTIMES
 from .render_docker import LABEL
-from .traces import Holder, Segment, Traces, after_stop, leftover, listening, lost_kib
+from .traces import Holder, Segment, Traces, after_stop, leftover, listening, lost_kib, memory_note
 
 BASELINE = "gb10-ring-group/baseline.json"
 _POLL_S = 1.0
@@ -96,6 +97,22 @@ def containers(renderer: str) -> tuple[str, ...]:
     return tuple(done.stdout.split()) if done.rc == 0 else ()
 
 
+def own_containers() -> tuple[str, ...] | None:
+    """Full ids of running containers that bear our label, of any runtime; None when one does not say."""
+    ids: list[str] = []
+    for runtime in RUNTIMES.values():
+        if not os.access(runtime, os.X_OK):
+            continue
+        try:
+            done = run([runtime, "ps", "--no-trunc", "--quiet", "--filter", f"label={LABEL}"], check=False)
+        except HostError:
+            return None
+        if done.rc != 0:
+            return None
+        ids += done.stdout.split()
+    return tuple(ids)
+
+
 def image_problem(spec: Mapping[str, Any]) -> str:
     """Why the rank's image cannot be run; empty when it is there, or there is none."""
     renderer, image = str(spec.get("renderer", "")), str((spec.get("container") or {}).get("image", ""))
@@ -151,14 +168,20 @@ def keep_baseline(proc: Path, run_root: str) -> None:
         write_text(Path(run_root) / BASELINE, json.dumps(held) + "\n", 0o600)
 
 
-def settle(proc: Path, run_root: str, spec: Mapping[str, Any], unit: str, wait_s: float) -> list[str]:
-    """What is wrong with a stop, once there is nothing or after wait_s seconds. Raises HostError."""
-    limit = time.monotonic() + wait_s
+def settle(options: Mapping[str, Any], spec: Mapping[str, Any], stopped: bool) -> tuple[list[str], str]:
+    """What is wrong with a stop, once there is nothing or after memory_wait_s seconds, and a note. Raises HostError.
+
+    options: of engine_service. stopped: whether the rank ran until now.
+    """
+    proc, unit = Path(options["proc_root"]), options["unit"]
+    limit = time.monotonic() + options["memory_wait_s"]
     while True:
-        found = look(proc, run_root, spec, "")
-        problems = after_stop(found, unit)
+        found = look(proc, options["run_root"], spec, "")
+        if stopped and lost_kib(found.memory or {}, found.baseline_kib):
+            found = replace(found, **gpu(proc, options["nvidia_smi"]))
+        problems = after_stop(found, unit, stopped)
         if not problems or time.monotonic() >= limit:
-            return problems
+            return problems, memory_note(found, unit) if stopped else ""
         time.sleep(_POLL_S)
 
 

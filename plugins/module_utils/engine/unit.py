@@ -20,7 +20,10 @@ RUN = f"/run/{STEM}"
 GID_FILE = f"{RUN}/gid.env"
 HASH_FILE = f"{RUN}/hash"
 GID_PROGRAM = "/etc/gb10-ring/engine-gid.py"
-GID_WAIT_S = 60  # a link may come up after the engine's start at boot; below systemd's own 90 s for a start
+GID_WAIT_S = (
+    60  # of a start that the role or an order began: the links are long there, and somebody waits for the report
+)
+_START_MARGIN_S = 60  # for the other commands before the engine
 HASH_VARIABLE = "GB10_RING_ENGINE_HASH"
 MANAGED = "# Managed by gb10.ring (module engine_unit): changes here are overwritten."
 _CACHE_ROOT = "/var/cache/"
@@ -117,9 +120,13 @@ def gid_probe(spec: EngineSpec) -> str:
     """The command that finds the GIDs of this start and notes the configuration's hash."""
     variables = [word for name in spec.gid_variables for word in ("--variable", name)]
     devices = [f"{device}={address}" for device, address in spec.gid_devices.items()]
-    return command_line(
-        ["/usr/bin/python3", "-I", GID_PROGRAM, "--wait", str(GID_WAIT_S), *variables, "--", RUN, *devices]
-    )
+    waits = ["--wait", str(GID_WAIT_S), "--boot-wait", str(boot_wait_s(spec))]
+    return command_line(["/usr/bin/python3", "-I", GID_PROGRAM, *waits, *variables, "--", RUN, *devices])
+
+
+def boot_wait_s(spec: EngineSpec) -> int:
+    """Seconds that a rank begun by a boot waits for its links: they have a carrier once the nodes at their other ends are up."""
+    return max(GID_WAIT_S, spec.readiness.timeout_s)
 
 
 def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
@@ -129,6 +136,7 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
         f"ExecStartPre={gid_probe(spec)}",
         "# A rank alone never comes back: it would meet a stale rendezvous. gb10-ring-group.service ends the group, and starts it whole.",
         "Restart=no",
+        f"TimeoutStartSec={boot_wait_s(spec) + _START_MARGIN_S}",
         f"TimeoutStopSec={stop_timeout_s}",
         "# NCCL says more at a start than the 10,000 lines in 30 s that journald keeps; readiness and the proofs of the settings are in them.",
         "LogRateLimitIntervalSec=0",

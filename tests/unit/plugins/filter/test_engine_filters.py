@@ -48,6 +48,13 @@ def test_whether_there_is_a_way_back(hostvars, wanted, possible, said):
     assert said in found["said"]
 
 
+def test_a_group_that_the_run_has_not_started_is_stopped_with_consent_only():
+    found = engine_way_back(hosts(back(), back()), ["a", "b"], "passed", True, allowed=False)
+    assert found["possible"] is False
+    assert "engine_restart_allowed is false" in found["said"]
+    assert engine_way_back(hosts(back(), back()), ["a", "b"], "passed", True, allowed=True)["possible"] is True
+
+
 @pytest.mark.parametrize(
     ("states", "said"),
     [

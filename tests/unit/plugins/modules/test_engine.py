@@ -249,6 +249,31 @@ def test_service_looks_at_what_a_stop_leaves(systemd, capsys, tmp_path):
     )
 
 
+def test_a_node_that_was_left_to_others_is_stopped_at_once(systemd, capsys, tmp_path):
+    (tmp_path / "etc_root/gb10-ring").mkdir(parents=True)
+    record = {"rank": 0, "renderer": "venv", "ports": {"api": 8000}}
+    (tmp_path / "etc_root/gb10-ring/engine.json").write_text(json.dumps(record))
+    (tmp_path / "proc_root/net").mkdir(parents=True)
+    (tmp_path / "proc_root/net/tcp").write_text("  sl\n 0: 00000000:1F40 00000000:0000 0A 0:0 00:0 0 0 0 77 1\n")
+    (tmp_path / "proc_root/meminfo").write_text("MemTotal: 125829120 kB\nMemFree: 83886080 kB\n")
+    result = service(capsys, tmp_path, state="stopped")
+    assert (result["changed"], result.get("failed"), result["note"]) == (False, None, "")
+
+
+def test_who_else_computes_is_named_after_a_stop(systemd, capsys, tmp_path, monkeypatch):
+    systemd.active, systemd.sub = "active", "running"
+    (tmp_path / "proc_root/77").mkdir(parents=True)
+    (tmp_path / "proc_root/77/comm").write_text("ollama\n")
+    (tmp_path / "proc_root/77/cgroup").write_text("0::/user.slice\n")
+    (tmp_path / "proc_root/meminfo").write_text("MemTotal: 125829120 kB\nMemFree: 83886080 kB\n")
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text("#!/bin/sh\necho 77\n")
+    smi.chmod(0o755)
+    result = service(capsys, tmp_path, state="stopped", nvidia_smi=str(smi))
+    assert (result["changed"], result.get("failed")) == (True, None)
+    assert "32.0 GiB of memory are held by no process, and pid 77 ollama computes on the GPU" in result["note"]
+
+
 @pytest.mark.parametrize(("state", "changed"), [("started", True), ("restarted", True), ("stopped", False)])
 def test_service_check_mode_acts_on_nothing(systemd, capsys, tmp_path, state, changed):
     assert service(capsys, tmp_path, check=True, state=state)["changed"] is changed

@@ -94,6 +94,18 @@ def test_a_configuration_that_passes_takes_the_place_of_the_one_before(node):
     assert node.call("kept", group={"spark1": "cc", "spark2": "dd"})["changed"]
 
 
+def test_what_has_not_passed_is_told_from_what_has(node):
+    node.write("aa")
+    assert node.call("restored", check=True)["unproven"]  # nothing has passed
+    assert node.call("kept", group=GROUP)["unproven"]
+    assert not node.call("restored", check=True)["unproven"]
+    assert not node.call("kept", group=GROUP)["unproven"]
+    node.write("cc")
+    assert node.call("restored", check=True)["unproven"]
+    (node.etc / RECORD).unlink()
+    assert node.call("restored", check=True)["unproven"]
+
+
 @pytest.mark.parametrize("unit", [UNIT, QUADLET])
 def test_going_back(node, unit):
     node.write("aa")

@@ -62,6 +62,15 @@ def test_nothing_is_found_in_a_healthy_log(path):
     assert diagnose({"spark1": lines(path)}) == []
 
 
+def test_a_link_that_came_up_later_is_no_cause():
+    waited = (
+        "engine-gid: rocep1s0f0 has no RoCE v2 GID for 198.19.2.2. Expected the address; looked for again for 900 s"
+    )
+    assert diagnose({"spark1": [waited, "engine-gid: rocep1s0f0 index 3"]}) == []
+    gave_up = waited.partition(";")[0]
+    assert [finding.signature for finding in diagnose({"spark1": [waited, gave_up]})] == ["gid-missing"]
+
+
 def test_the_cause_comes_before_what_only_follows_from_it():
     tails = {
         "spark1": lines(LOGS / "peer-gone.log") + lines(LOGS / "engine-dead.log")[-1:],

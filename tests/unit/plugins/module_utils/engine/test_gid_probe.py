@@ -116,3 +116,28 @@ def test_it_waits_for_a_link_that_comes_up_late(tmp_path, capsys):
     assert len(said) == 2
     assert said[0].endswith("(playbooks/verify.yml); looked for again for 10 s")
     assert gid_probe.main(["--wait", "0.1", "--", str(tmp_path), "a=10.100.0.9"], str(tmp_path)) == 1
+    said = capsys.readouterr().err.splitlines()
+    assert [line.endswith("; looked for again for 0.1 s") for line in said] == [True, False]
+
+
+@pytest.mark.parametrize(
+    ("intent", "found"),
+    [
+        (None, 0),  # a boot's: the node at the other end of the cable comes up later
+        ('{"want": "stopped"}', 0),
+        ("no JSON", 0),
+        ("[]", 0),
+        ('{"want": "started"}', 1),
+    ],
+)
+def test_a_boot_waits_longer_than_an_order(tmp_path, intent, found):
+    run = tmp_path / "gb10-ring-engine"
+    run.mkdir()
+    if intent is not None:
+        (tmp_path / "gb10-ring-group").mkdir()
+        (tmp_path / "gb10-ring-group/intent.json").write_text(intent)
+    later = threading.Timer(1.2, table, (tmp_path, "a", usual("10.100.0.1")))
+    later.start()
+    waits = ["--wait", "0.1", "--boot-wait", "10"]
+    assert gid_probe.main([*waits, "--", str(run), "a=10.100.0.1"], str(tmp_path)) == found
+    later.join()

@@ -22,6 +22,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.group import (
     decide,
     follow,
     hear,
+    is_ordered,
     parse_intent,
     purpose_of_end,
     running_with,
@@ -170,6 +171,57 @@ ALL = frozenset({"b"})
 )
 def test_when_the_own_rank_has_to_end(me, other, ran_with, action):
     assert decide(me, {"b": other}, ran_with) == action
+
+
+BOOTED = Rank(1, STARTING, "b", 1000.0, 1020.0)
+LONE = "b was {} before this rank was started alone, as at a boot. To start the group: `gb10-ring-group start`, or site.yml"
+
+
+@pytest.mark.parametrize(
+    ("other", "ordered", "why"),
+    [
+        (OFF._replace(heard=1010.0), False, LONE.format("stopped")),
+        (
+            OFF._replace(heard=1010.0, since=LONG_AGO),
+            False,
+            LONE.format("stopped"),
+        ),  # since before its supervisor started
+        (DEAD._replace(heard=1009.0), False, ""),  # nor an incident of this run
+        (DEAD._replace(heard=1010.0), False, LONE.format("failed")),
+        (OFF._replace(heard=1010.0, by="group", incident="i"), False, LONE.format("stopped")),
+        (OFF._replace(heard=1010.0), True, ""),  # the others' turns are yet to come
+        (OFF._replace(heard=1009.0), False, ""),  # it may be going down, for a boot of its own
+        (OFF._replace(heard=1010.0, waits=True), False, ""),  # it boots too
+        (Rank(2, FAILED, "", LONG_AGO, 1010.0, waits=True), False, ""),
+        (Rank(2, UNKNOWN), False, ""),  # it is not up yet
+        (Rank(2, ABSENT, since=LONG_AGO, heard=1010.0), False, ""),
+        (Rank(2, STARTING, "c", 900.0, 1010.0), False, ""),
+        (Rank(2, RUNNING, "c", 900.0, 1010.0), False, ""),
+    ],
+)
+def test_a_rank_that_a_boot_began_beside_one_that_stays_down_ends(other, ordered, why):
+    assert decide(BOOTED, {"b": other}, frozenset(), ordered) == (Action(why, deliberate=True) if why else None)
+    assert decide(BOOTED._replace(state=RUNNING), {"b": other}, frozenset(), ordered) == (
+        Action(why, deliberate=True) if why else None
+    )
+
+
+@pytest.mark.parametrize(
+    ("intent", "ordered"), [(None, False), (MEANT, False), (Purpose("started", "a person", "again"), True)]
+)
+def test_what_began_a_run(intent, ordered):
+    assert is_ordered(intent) is ordered
+
+
+def test_a_rank_that_systemd_is_about_to_start_says_so():
+    queued = Look("loaded", "inactive", queued=True)
+    booting = follow(Rank(2), queued, None, 0.0, NOW)
+    assert (booting.state, booting.waits) == (STOPPED, True)
+    said = word(booting, NOW)
+    assert said["waits"] is True
+    assert hear(2, said, NOW).waits
+    assert "waits" not in word(follow(booting, queued._replace(queued=False), None, 0.0, NOW), NOW)
+    assert not follow(booting, UP._replace(queued=True), None, 0.0, NOW).waits
 
 
 def test_a_node_that_has_just_booted_brings_no_news():

@@ -54,6 +54,9 @@ def test_what_systemd_shows():
     found = group_machine.parse(SHOWN.format(pid=1, active="failed"), alive=False)
     assert found == Look("loaded", "failed", "abc", "signal", 9, main=False, began=1.5, ended=2.5)
     assert group_machine.parse("", alive=False) == Look()
+    assert group_machine.parse("Job=417\n", alive=False).queued
+    assert not group_machine.parse("Job=\n", alive=False).queued
+    assert ",Job," in group_machine.PROPERTIES
 
 
 def test_nothing_is_run_while_nothing_happens(systemd, tmp_path):

@@ -261,3 +261,50 @@ def test_words_with_another_token_are_not_heard(group):
         group.run()
     assert group.states("spark1") == ["running", "running", "unknown"]
     assert group.states("spark3") == ["unknown", "unknown", "failed"]
+
+
+def test_the_lone_rank_of_a_rebooted_node_ends_and_an_order_starts_the_group(group, monkeypatch):
+    monkeypatch.setattr(group_service.group, "LONE_S", 0.3)
+    said = []
+    monkeypatch.setattr(group_service, "say", lambda _level, text: said.append(text))
+    group.until(group.everywhere("stopped", "stopped", "stopped"))
+    group.machines["spark3"].start()  # as a boot does
+    group.until(lambda: group.status("spark3")["ranks"]["spark3"]["by"] == "group")
+    group.until(group.everywhere("stopped", "stopped", "stopped"))
+    assert [
+        text
+        for text in said
+        if "To start the group: `gb10-ring-group start`, or site.yml" in text and "with its group" in text
+    ]
+    assert [group.incidents(node) for node in NODES] == [[], [], []]
+    assert group.status("spark1")["stopped"] is None
+    group_intent.order(str(group.root / "spark1" / "run"), "start", "a person", "again")
+    group.until(lambda: (group.status("spark1")["order"] or {}).get("state") == "done")
+    assert group.status("spark1")["order"]["text"] == "every rank runs"
+
+
+def test_ranks_of_nodes_that_boot_one_after_another_wait_for_each_other(group, monkeypatch):
+    monkeypatch.setattr(group_service.group, "LONE_S", 0.1)
+    for machine in group.machines.values():
+        machine.look = machine.look._replace(queued=True)
+    group.until(group.everywhere("stopped", "stopped", "stopped"))
+    for node in NODES:
+        group.machines[node].start()
+        until = time.monotonic() + 0.6
+        while time.monotonic() < until:
+            group.run()
+    group.until(group.everywhere("running", "running", "running"))
+    assert [machine.runs for machine in group.machines.values()] == [1, 1, 1]
+
+
+def test_an_ordered_start_that_takes_long_is_no_lone_rank(group, monkeypatch):
+    monkeypatch.setattr(group_service.group, "LONE_S", 0.0)
+    group.until(group.everywhere("stopped", "stopped", "stopped"))
+    for node in reversed(NODES):  # as the role does
+        group_intent.write(str(group.root / node / "run"), "started", "role", "a test")
+        group.machines[node].start()
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until:
+            group.run()
+    group.until(group.everywhere("running", "running", "running"))
+    assert [machine.runs for machine in group.machines.values()] == [1, 1, 1]

@@ -137,14 +137,22 @@ def test_what_every_unit_carries(group, more):
 
 
 @pytest.mark.parametrize("renderer", ["docker", "podman"])
+@pytest.mark.parametrize(("ready_s", "boot_s"), [(60, 60), (30, 60), (1800, 1800)])
+def test_systemd_waits_as_long_as_a_boot_does_for_the_links(renderer, ready_s, boot_s):
+    """By default systemd gives a start up after 90 s."""
+    group = RING3.with_renderer(renderer)
+    found = lines(spec_of(replace(group, overrides={**group.overrides, "ready_timeout_s": ready_s})))
+    assert f"TimeoutStartSec={boot_s + 60}" in found
+    assert any(f"--wait 60 --boot-wait {boot_s} " in line for line in found)
+
+
+@pytest.mark.parametrize("renderer", ["docker", "podman"])
 def test_the_gids_are_looked_up_before_each_start(renderer):
     plain = spec_of(RING3.with_renderer(renderer))
     (probe,) = [line for line in lines(plain) if "engine-gid.py" in line]
     devices = " ".join(f"{device}={address}" for device, address in plain.gid_devices.items())
-    assert (
-        probe
-        == f"ExecStartPre=/usr/bin/python3 -I /etc/gb10-ring/engine-gid.py --wait 60 -- /run/gb10-ring-engine {devices}"
-    )
+    program = "/usr/bin/python3 -I /etc/gb10-ring/engine-gid.py --wait 60 --boot-wait 3600"
+    assert probe == f"ExecStartPre={program} -- /run/gb10-ring-engine {devices}"
     assert len(plain.gid_devices) == 4
 
 

@@ -15,6 +15,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.engine.traces import (
     half_built,
     leftover,
     listening,
+    memory_note,
     stale,
     taken,
 )
@@ -63,6 +64,52 @@ def test_what_a_stop_leaves(found, problems):
 
 def test_memory_that_is_lost_asks_for_a_reboot():
     assert after_stop(Traces(memory=held(41)), UNIT)[0].endswith("the driver keeps them. Cure: reboot the node")
+
+
+OLLAMA = Holder(77, "ollama", THEIRS)
+
+
+@pytest.mark.parametrize(
+    ("found", "stopped", "problems", "note"),
+    [
+        (Traces(memory=held(41)), True, 1, ""),
+        (Traces(memory=held(41), gpu=()), True, 1, ""),
+        (Traces(memory=held(41), gpu_problem="exit 9"), True, 1, ""),
+        (Traces(memory=held(41), gpu=(Holder(7, "VLLM::Worker", OURS),)), True, 1, ""),
+        (
+            Traces(memory=held(41), gpu=(OLLAMA,)),
+            True,
+            0,
+            "33.0 GiB of memory are held by no process, and pid 77 ollama",
+        ),
+        (Traces(memory=held(7), gpu=(OLLAMA,)), True, 0, ""),
+        (Traces(memory=held(41), gpu=(OLLAMA,), ports={8000: OLLAMA}), True, 1, "33.0 GiB"),
+        # nothing ran here: the node is somebody else's
+        (Traces(memory=held(41), ports={8000: OLLAMA}), False, 0, ""),
+        (Traces(processes=(Process(7, "VLLM::Worker", 0, OURS),), containers=("x",)), False, 2, ""),
+    ],
+)
+def test_others_on_the_gpu_are_named_and_no_reboot_is_asked_for(found, stopped, problems, note):
+    assert len(after_stop(found, UNIT, stopped)) == problems
+    assert memory_note(found, UNIT).startswith(note)
+    assert bool(memory_note(found, UNIT)) is bool(note)
+
+
+@pytest.mark.parametrize(
+    ("own", "cgroup", "ours"),
+    [
+        (("0123456789abcdef",), "0::/system.slice/docker-0123456789abcdef.scope", True),
+        (("0123456789abcdef",), "0::/docker/0123456789abcdef", True),
+        (("0123456789abcdef",), "0::/system.slice/docker-ffff56789abcdef0.scope", False),
+        ((), CONTAINER, False),  # the rank runs in no container
+        ((), f"{OURS}/libpod-payload-0123", True),
+        (None, CONTAINER, True),  # nobody can tell
+    ],
+)
+def test_another_container_beside_a_serving_rank_is_told(own, cgroup, ours):
+    holder = Holder(9, "python3", cgroup)
+    found = Traces((Process(9, "vllm serve", 0, cgroup),), (), {8000: holder}, (holder,), own_containers=own)
+    assert [bool(look(found, UNIT, True)) for look in (stale, taken, gpu_users)] == [not ours] * 3
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,21 @@ def test_what_the_runtime_is_asked(monkeypatch):
     assert traces_look.image_problem({"renderer": "venv", "container": None}) == ""
 
 
+@pytest.mark.parametrize(
+    ("there", "rc", "own"),
+    [(("docker",), 0, ("aa", "bb")), (("docker", "podman"), 0, ("aa", "bb") * 2), (("docker",), 1, None), ((), 0, ())],
+)
+def test_which_containers_are_ours(tmp_path, monkeypatch, *, there, rc, own):
+    for name in there:
+        (tmp_path / name).write_text("")
+        (tmp_path / name).chmod(0o755)
+    monkeypatch.setattr(traces_look, "RUNTIMES", {name: str(tmp_path / name) for name in ("docker", "podman")})
+    said = []
+    monkeypatch.setattr(traces_look, "run", lambda argv, check: said.append(argv) or Completed((), rc, "aa\nbb\n", ""))
+    assert traces_look.own_containers() == own
+    assert all(argv[1:] == ["ps", "--no-trunc", "--quiet", "--filter", "label=gb10.ring.hash"] for argv in said)
+
+
 def test_the_gpu_is_asked_where_there_is_one(proc, tmp_path, monkeypatch):
     smi = str(tmp_path / "nvidia-smi")
     unknown = {"gpu": None, "gpu_problem": ""}
