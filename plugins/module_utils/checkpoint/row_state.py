@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .manifest import path_problem
@@ -80,6 +80,13 @@ class Work:
     @property
     def changed(self) -> bool:
         return self.fresh or bool(self.fetch or self.punch)
+
+
+def part_of(state: RowState, path: str) -> RowState:
+    """What it says of this file alone."""
+    files = tuple(file for file in state.files if file.path == path)
+    digests = {key: digest for key, digest in state.digests.items() if key == path or key.startswith(f"{path}:")}
+    return replace(state, files=files, digests=digests)
 
 
 def held(target: Target, digest: str, header: str, mtime_ns: int) -> Held:

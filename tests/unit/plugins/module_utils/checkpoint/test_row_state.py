@@ -116,6 +116,12 @@ def test_an_object_that_has_no_checksum_is_never_taken_for_the_same():
     assert all(one.fresh for one in row_state.work(BEFORE, before, stats(BEFORE), digests))
 
 
+def test_what_is_said_of_one_file():
+    part = row_state.part_of(state_of(BEFORE), "a")
+    assert [file.path for file in part.files] == ["a"] and part.revision == "r1"
+    assert sorted(part.digests) == ["a:a.weight[25:50]", "a:header"]
+
+
 OTHER = {"a": "crc64nvme:ff", "b": DIGESTS["b"]}
 
 
