@@ -70,7 +70,7 @@ def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowS
     """files: as planned, by path."""
     if plan.placement == "full":
         return RowStaging(plan, revision, ())
-    steps = tuple(_step(target, files[target.path], survey, plan) for target in plan.targets)
+    steps = tuple(_step(target, files[target.path], survey, plan, revision) for target in plan.targets)
     state = survey.here.state
     record = differs(plan, state, revision) or ("its files change" if any(step.way != "keep" for step in steps) else "")
     problems = [survey.problem, *_foreign(plan, survey)]
@@ -109,8 +109,8 @@ def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File 
     return None if same and state and state.digests.get(path) == file.digest else file
 
 
-def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowStep:
-    here = _work(plan, target, file, survey.here, survey.block)
+def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep:
+    here = _work(plan, target, file, survey.here, block=survey.block, revision=revision)
     if not here.changed:
         return RowStep(target, file, here, "keep", survey.here)
     stat = survey.here.found.get(target.path)
@@ -119,14 +119,14 @@ def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowSt
         return RowStep(target, file, here, "copy" if shared else "move", survey.here)
     if _resumable(target, file, survey):
         return RowStep(target, file, here, "resume")
-    return _from_another(target, file, survey, plan) or RowStep(target, file, here, "new")
+    return _from_another(target, file, survey, plan, revision) or RowStep(target, file, here, "new")
 
 
-def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowStep | None:
+def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep | None:
     """What the slices of other revisions have of the wanted rows: a link to one that has all, else a copy of the one with most."""
     best: RowStep | None = None
     for other in survey.others:
-        there = _work(plan, target, file, other, survey.block)
+        there = _work(plan, target, file, other, block=survey.block, revision=revision)
         if not there.changed:
             return RowStep(target, file, there, "link", other)
         if not there.fresh and (best is None or spans.total(there.keep) > spans.total(best.work.keep)):
@@ -134,11 +134,11 @@ def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan) 
     return best
 
 
-def _work(plan: RowPlan, target: Target, file: File, slices: Slices, block: int) -> Work:
+def _work(plan: RowPlan, target: Target, file: File, slices: Slices, *, block: int, revision: str) -> Work:
     wanted = replace(plan, targets=(target,))
     shared = {target.path: chunks.alike(file, file.size, slices.chunks.get(file.path, ()))}
     digests = {target.path: file.digest}
-    (found,) = work(wanted, slices.of(target.path), slices.found, digests, shared)
+    (found,) = work(wanted, slices.of(target.path), slices.found, digests, shared, revision=revision)
     stat = slices.found.get(target.path)
     if found.changed or stat is None:
         return found
