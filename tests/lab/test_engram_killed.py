@@ -105,6 +105,27 @@ def test_a_run_killed_at_twenty_moments():
     assert sum(told == 0 for _ranks, _killed, _seconds, told in ends) >= KILLS // 2
 
 
+def test_a_run_killed_while_one_slice_stays():
+    """One slice is deleted and comes again, the other one is neither moved nor fetched."""
+    finish(3)
+    stays, comes = (f"{DIRECTORY}/model-000{shard}-of-00048.safetensors" for shard in (47, 48))
+    before = on("spark1", f"stat -c '%i %Y' {stays}")
+    on("spark1", f"rm {comes}")
+    process = start(3, RATE)
+    _killed, lasts = watch(60)
+    process.communicate(timeout=120)
+    told = []
+    for share in (0.3, 0.6, 0.9):
+        on("spark1", f"rm {comes}")
+        process = start(3, RATE)
+        watch(lasts * share)
+        process.communicate(timeout=120)
+        told.append(on("spark1", f"test -e {DIRECTORY}/engram-local.json && echo yes || true"))
+        finish(3)
+        assert truthful() == 3 and on("spark1", f"stat -c '%i %Y' {stays}") == before
+    assert "" in told, told
+
+
 @pytest.mark.parametrize("shard", [47, 48])
 @pytest.mark.parametrize("number", [0, 3])
 def test_a_flipped_bit_never_gets_a_record(shard, number):

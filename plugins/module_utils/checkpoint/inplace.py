@@ -137,8 +137,10 @@ def _plan(
 def _same_rows(file: File, old: OtherRevision) -> bool:
     """Whether the old slice is one of this state of the file too: nothing of it lies in a chunk that changed."""
     held = old.slices.get(file.path)
-    if held is None or held.digest == file.digest:
-        return held is not None
+    if held is None:
+        return False
+    if held.digest == file.digest and file.algorithm != "etag":  # an ETag tells of its own revision alone
+        return True
     same = chunks.alike(file, held.size, old.chunks.get(file.path, ()))
     return held.size == file.size and not spans.without(held.spans, same)
 

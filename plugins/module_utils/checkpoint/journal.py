@@ -47,11 +47,20 @@ class Begun:
 
 
 @dataclass(frozen=True)
+class Staying:
+    """A file that is not moved, while what vouches for it is gone. directory: where it lies. record: what vouched for it."""
+
+    directory: str
+    record: str
+
+
+@dataclass(frozen=True)
 class Record:
-    """What a journal says. files: finished ones. begun: the others."""
+    """What a journal says. files: finished ones. begun: the others. staying: files of which another record said that they are whole."""
 
     files: Mapping[str, Entry] = field(default_factory=dict)
     begun: Mapping[str, Begun] = field(default_factory=dict)
+    staying: Mapping[str, Staying] = field(default_factory=dict)
 
 
 def boot_id() -> str:
@@ -65,6 +74,7 @@ def parse(text: str, boot: str) -> Record:
     """What these lines say on a machine of this boot id. A line that cannot be read, such as a torn last one, says nothing."""
     files: dict[str, Entry] = {}
     begun: dict[str, Begun] = {}
+    staying: dict[str, Staying] = {}
     here = False
     for line in text.splitlines():
         try:
@@ -74,6 +84,7 @@ def parse(text: str, boot: str) -> Record:
                 here = bool(boot) and row["id"] == boot
             elif kind == "begin":
                 files.pop(row["path"], None)
+                staying.pop(row["path"], None)
                 begun[row["path"]] = Begun(int(row["size"]), str(row["digest"]), str(row["check"]))
             elif kind == "part":
                 begun[row["path"]] = _with_part(begun[row["path"]], row, here)
@@ -84,9 +95,12 @@ def parse(text: str, boot: str) -> Record:
                 entry = Entry(str(row["path"]), int(row["size"]), str(row["digest"]), int(row["mtime_ns"]))
                 files[entry.path] = entry
                 begun.pop(entry.path, None)
+            elif kind == "stays":
+                staying[row["path"]] = Staying(str(row["directory"]), str(row["record"]))
+                begun.pop(row["path"], None)
         except (ValueError, KeyError, TypeError):
             continue
-    return Record(files, begun)
+    return Record(files, begun, staying)
 
 
 def _with_part(begun: Begun, row: Mapping[str, Any], here: bool) -> Begun:
@@ -130,6 +144,10 @@ class Journal:
         """The bytes of this file are durable and verified. After this line comes the file's last rename."""
         self._append({"line": "file", **asdict(entry)})
         self.sync()
+
+    def stays(self, path: str, directory: str, record: str) -> None:
+        """This file is whole where it lies, though what says so goes until the others have come. record: what it said of this file."""
+        self._append({"line": "stays", "path": path, "directory": directory, "record": record})
 
     def failed(self, path: str) -> None:
         """This run will not bring this file: told for neighbours that wait for it, and of no meaning to the next run."""

@@ -29,7 +29,7 @@ from .row_job import RowJob, extents, refuse
 from .row_place import RowPlace
 from .row_plan import Target
 from .row_proof import Kept
-from .row_state import Held, RowState, allocation_problem, held, render
+from .row_state import Held, RowState, allocation_problem, held, part_of, render
 from .row_survey import stat_of
 from .sink import Sink
 from .source import Source
@@ -69,6 +69,7 @@ def tidy(place: RowPlace) -> None:
 def _bring(job: RowJob, journal: Journal) -> dict[str, str]:
     """All files in place; the digests of their extents."""
     kept = {step.target.path: _kept(job, step, journal) for step in job.moving()}
+    _stay(job, journal)
     journal.sync()
     job.place.record.unlink(missing_ok=True)
     sync_directory(job.place.directory)
@@ -100,23 +101,38 @@ def _kept(job: RowJob, step: RowStep, journal: Journal) -> Kept:
     begun = job.survey.begun.get(step.target.path)
     if step.way == "resume" and begun:
         return Kept(begun.trusted, begun.doubtful, begun.proved)
-    journal.begin(step.file, CHECK)  # what it said of a partial file before is over
+    found = _measured(job, step) if step.way == "move" else []
+    journal.begin(step.file, CHECK)  # what it said of the file before is over
     partial = job.place.partial(step.target.path)
     partial.unlink(missing_ok=True)
-    found: list[Done] = []
-    if step.before and step.before.state:
-        runs = row_measure.runs(step.target, step.before.state.digests)
-        old, stays = step.before.directory / step.target.path, staying(step)
-        if step.way == "copy":
-            with contextlib.closing(Sink(partial, step.target.size, job.transfer.direct, extents(step.target))) as sink:
-                found = row_measure.kept(old, runs, stays, job.crc, sink)
-                sink.finish()
-        else:
-            found = row_measure.kept(old, runs, stays, job.crc)
+    if step.way == "copy":
+        with contextlib.closing(Sink(partial, step.target.size, job.transfer.direct, extents(step.target))) as sink:
+            found = _measured(job, step, sink)
+            sink.finish()
     for done in found:
         journal.part(step.target.path, done)
         journal.proved(step.target.path, done.part)
     return Kept(trusted=tuple(found), proved=tuple(done.part for done in found))
+
+
+def _measured(job: RowJob, step: RowStep, copy: Sink | None = None) -> list[Done]:
+    path = step.target.path
+    state = step.before.of(path) if step.before else None
+    if step.before is None or state is None:
+        return []
+    runs = row_measure.runs(step.target, state.digests)
+    return row_measure.kept(step.before.directory / path, runs, staying(step), job.crc, copy)
+
+
+def _stay(job: RowJob, journal: Journal) -> None:
+    """The journal takes over what engram-local.json says of files that are not moved, and other revisions' of those that links take over."""
+    paths = {step.target.path: step.before for step in job.staging.steps if step.way in ("keep", "link")}
+    if job.staging.plan.index_path and not job.staging.index:
+        paths[job.staging.plan.index_path] = job.survey.here
+    for path, slices in paths.items():
+        state = slices.of(path) if slices else None
+        if state:
+            journal.stays(path, str(job.place.directory), render(part_of(state, path)))
 
 
 def _rename_aside(job: RowJob, step: RowStep) -> None:
@@ -135,6 +151,7 @@ def _link(job: RowJob, step: RowStep) -> None:
     fresh.unlink(missing_ok=True)
     os.link(step.before.directory / step.target.path, fresh)
     fresh.replace(job.place.target(step.target.path))
+    fresh.unlink(missing_ok=True)  # a rename onto another name of the same file does nothing
 
 
 # --- bytes ------------------------------------------------------------------------------------------------------------
@@ -204,10 +221,10 @@ def _digests(target: Target, stored: Iterable[Done]) -> dict[str, str]:
 
 def _record(job: RowJob, digests: Mapping[str, str]) -> RowState:
     """Write engram-local.json, in one rename, when all files are in place and durable."""
-    plan, before = job.staging.plan, job.survey.here.state
+    plan = job.staging.plan
     for path in job.staging.stale:
         job.place.target(path).unlink(missing_ok=True)
-    known: dict[str, str] = dict(before.digests) if before else {}
+    known = {key: digest for state in job.survey.here.states for key, digest in state.digests.items()}
     for step in job.staging.steps:
         if step.way == "link" and step.before and step.before.state:
             known |= step.before.state.digests

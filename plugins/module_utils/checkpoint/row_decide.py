@@ -70,7 +70,7 @@ def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowS
     """files: as planned, by path."""
     if plan.placement == "full":
         return RowStaging(plan, revision, ())
-    steps = tuple(_step(target, files[target.path], survey, plan) for target in plan.targets)
+    steps = tuple(_step(target, files[target.path], survey, plan, revision) for target in plan.targets)
     state = survey.here.state
     record = differs(plan, state, revision) or ("its files change" if any(step.way != "keep" for step in steps) else "")
     problems = [survey.problem, *_foreign(plan, survey)]
@@ -80,7 +80,7 @@ def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowS
         steps,
         _index(plan, files, survey),
         record,
-        stale(plan, state),
+        tuple(path for known in survey.here.states for path in stale(plan, known)),
         tuple(problem for problem in problems if problem),
     )
 
@@ -89,8 +89,7 @@ def _foreign(plan: RowPlan, survey: RowSurvey) -> list[str]:
     """Files in a directory that somebody named, under the names of slices, that are none of ours: they may be somebody's only copy."""
     if plan.placement != "directory" or survey.problem:
         return []
-    state = survey.here.state
-    ours = {*survey.begun, *(file.path for file in (state.files if state else ()))}
+    ours = {*survey.begun, *(file.path for state in survey.here.states for file in state.files)}
     found = [target.path for target in plan.targets if target.path in survey.here.found and target.path not in ours]
     if not found:
         return []
@@ -104,13 +103,14 @@ def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File 
     """A copy of the index is told by its size and by engram-local.json, which names the revision that it belongs to."""
     if not plan.index_path:
         return None
-    file, stat, state = files[plan.index_path], survey.here.found.get(plan.index_path), survey.here.state
+    path = plan.index_path
+    file, stat, state = files[path], survey.here.found.get(path), survey.here.of(path)
     same = stat is not None and state is not None and stat.size == file.size
-    return None if same and state and state.digests.get(plan.index_path) == file.digest else file
+    return None if same and state and state.digests.get(path) == file.digest else file
 
 
-def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowStep:
-    here = _work(plan, target, file, survey.here, survey.block)
+def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep:
+    here = _work(plan, target, file, survey.here, block=survey.block, revision=revision)
     if not here.changed:
         return RowStep(target, file, here, "keep", survey.here)
     stat = survey.here.found.get(target.path)
@@ -119,14 +119,14 @@ def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowSt
         return RowStep(target, file, here, "copy" if shared else "move", survey.here)
     if _resumable(target, file, survey):
         return RowStep(target, file, here, "resume")
-    return _from_another(target, file, survey, plan) or RowStep(target, file, here, "new")
+    return _from_another(target, file, survey, plan, revision) or RowStep(target, file, here, "new")
 
 
-def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan) -> RowStep | None:
+def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep | None:
     """What the slices of other revisions have of the wanted rows: a link to one that has all, else a copy of the one with most."""
     best: RowStep | None = None
     for other in survey.others:
-        there = _work(plan, target, file, other, survey.block)
+        there = _work(plan, target, file, other, block=survey.block, revision=revision)
         if not there.changed:
             return RowStep(target, file, there, "link", other)
         if not there.fresh and (best is None or spans.total(there.keep) > spans.total(best.work.keep)):
@@ -134,10 +134,11 @@ def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan) 
     return best
 
 
-def _work(plan: RowPlan, target: Target, file: File, slices: Slices, block: int) -> Work:
+def _work(plan: RowPlan, target: Target, file: File, slices: Slices, *, block: int, revision: str) -> Work:
     wanted = replace(plan, targets=(target,))
     shared = {target.path: chunks.alike(file, file.size, slices.chunks.get(file.path, ()))}
-    (found,) = work(wanted, slices.state, slices.found, {target.path: file.digest}, shared)
+    digests = {target.path: file.digest}
+    (found,) = work(wanted, slices.of(target.path), slices.found, digests, shared, revision=revision)
     stat = slices.found.get(target.path)
     if found.changed or stat is None:
         return found
@@ -150,8 +151,9 @@ def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:
     begun, found = survey.begun.get(target.path), survey.here.found
     if begun is None or not begun.fits(file, CHECK):
         return False
-    if target.path + PARTIAL in found:
-        return True
+    stat = found.get(target.path + PARTIAL)
+    if stat is not None:
+        return stat.links == 1  # else it was about to become a link to another revision's
     # It ended before its first rename, or after its last.
     stat = found.get(target.path)
     return stat is not None and survey.here.state is None and stat.links == 1 and target.path not in survey.busy
@@ -170,13 +172,13 @@ def bytes_needed(staging: RowStaging, survey: RowSurvey) -> int:
         there = [survey.here.found.get(step.target.path + PARTIAL)]
         if step.way in ("move", "resume") or dropped(step, survey):
             there.append(survey.here.found.get(step.target.path))
-        needed += max(0, whole - sum(stat.allocated for stat in there if stat))
+        needed += max(0, whole - sum(stat.allocated for stat in there if stat and stat.links == 1))
     return needed
 
 
 def dropped(step: RowStep, survey: RowSurvey) -> bool:
     """Whether the file in the place of a new one is a slice of ours that holds nothing of use."""
-    state, stat = survey.here.state, survey.here.found.get(step.target.path)
+    state, stat = survey.here.of(step.target.path), survey.here.found.get(step.target.path)
     ours = state is not None and any(file.path == step.target.path for file in state.files)
     return step.way in ("new", "link") and ours and stat is not None and stat.allocated < stat.size
 
@@ -218,7 +220,7 @@ def _before(step: RowStep, survey: RowSurvey) -> str:
     stat: Stat | None = survey.here.found.get(step.target.path)
     if stat is None:
         return ""
-    state = survey.here.state
+    state = survey.here.of(step.target.path)
     held = next((file for file in state.files if file.path == step.target.path), None) if state else None
     return _lines(held.spans) if held else f"{stat.size} bytes, {stat.allocated} allocated\n"
 

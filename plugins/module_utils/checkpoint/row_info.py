@@ -24,7 +24,10 @@ _SLACK = 1 << 20
 
 @dataclass(frozen=True)
 class Wanted:
-    """What the node should hold. layers: the rank's rows of each table, by layer. tables: rows of each whole table."""
+    """What the node should hold. layers: the rank's rows of each table, by layer. tables: rows of each whole table.
+
+    digests: of the revision's files, by path, as its receipt has them; empty where there is none.
+    """
 
     node: str
     revision: str
@@ -34,6 +37,7 @@ class Wanted:
     rank: int
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tables: Mapping[str, int] = field(default_factory=dict)
+    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -98,14 +102,34 @@ def _problems(wanted: Wanted, seen: Seen) -> list[str]:
         "rule": (state.rule, wanted.rule),
         "tp_size": (state.tp_size, wanted.tp),
         "rank": (state.rank, wanted.rank),
-        "revision": (state.revision, wanted.revision),
+        "revision": (_as_wanted(wanted, state), wanted.revision),
         "rows": (rows_string(state.layers), rows_string(wanted.layers)),
     }
     found = [f"{NAME} says {name} {has}, expected {want}" for name, (has, want) in pairs.items() if has != want]
     found += [text for file in state.files for text in [_file_problem(file, seen)] if text]
+    found += [
+        f"{path} is a slice of another object than revision {wanted.revision} has" for path in _others(wanted, state)
+    ]
     if INDEX in state.digests and INDEX not in seen.found:
         found.append(f"{INDEX} is missing")
     return found + [f"{key}: {what}" for key, what in sorted(seen.damaged.items())]
+
+
+def _as_wanted(wanted: Wanted, state: RowState) -> str:
+    """The wanted revision where its shards are those that the rows were taken from, else the one that the record names.
+
+    A directory is that of all revisions, and names the one that was staged last.
+    """
+    same = [wanted.digests.get(file.path) == file.digest for file in state.files]
+    if wanted.placement == "directory" and same and all(same):
+        return wanted.revision
+    return state.revision
+
+
+def _others(wanted: Wanted, state: RowState) -> list[str]:
+    """Slices in a directory of all revisions that are not of the wanted one's shards."""
+    known = wanted.digests if wanted.placement == "directory" else {}
+    return [file.path for file in state.files if known.get(file.path, file.digest) != file.digest]
 
 
 def _file_problem(file: Held, seen: Seen) -> str:
@@ -140,7 +164,7 @@ def state_of(wanted: Wanted, seen: Seen, sound: bool) -> dict[str, Any]:
         "rule": wanted.rule if held or state is None else state.rule,
         "tensor_parallel": wanted.tp if held or state is None else state.tp_size,
         "rank": wanted.rank if held or state is None else state.rank,
-        "revision": wanted.revision if held or state is None else state.revision,
+        "revision": wanted.revision if held or state is None else _as_wanted(wanted, state),
         "ranges": {layer: list(rows) for layer, rows in layers.items()} if sound or not held else {},
         "tables": dict(wanted.tables),
         "allocated": allocated(seen),

@@ -23,13 +23,14 @@ from .options import range_problems
 from .parts import Part
 from .piece import BUFFER
 from .rate import Bucket
+from .receipt import ReceiptError
 from .row_layout import shards
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlanError
 from .row_state import RowState
 from .row_survey import block_of, read_state, stat_of
 from .runtime import Crc, load_crc64
-from .survey import current_revision
+from .survey import current_revision, read_receipt
 from .weight_index import WeightIndexError, engram_places
 
 
@@ -52,7 +53,7 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
     place = place_of(layout, revision or ".none", options["placement"], options["directory"] or "")
     model = layout.revision(revision or ".none")
     try:
-        wanted = _with_rows(wanted, model)
+        wanted = _with_rows(wanted, model, _digests(layout, wanted.revision))
         seen = _seen(wanted, place, model, options)
     except (ManifestError, RowPlanError, WeightIndexError, engram.EngramError) as error:
         seen = row_info.Seen(place.directory, problem=str(error))
@@ -60,7 +61,16 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
     return found, row_info.state_of(wanted, seen, found[0].ok)
 
 
-def _with_rows(wanted: row_info.Wanted, model: Path) -> row_info.Wanted:
+def _digests(layout: Layout, revision: str) -> dict[str, str]:
+    """Of the revision's files, by its receipt; what is wrong with that is told by the checks on the files."""
+    try:
+        receipt = read_receipt(layout, revision) if revision else None
+    except ReceiptError:
+        return {}
+    return {entry.path: entry.digest for entry in receipt.files} if receipt else {}
+
+
+def _with_rows(wanted: row_info.Wanted, model: Path, digests: Mapping[str, str]) -> row_info.Wanted:
     if not wanted.revision:
         raise ManifestError("no revision is active, so there is no config.json that says which rows are wanted")
     text = read_text(model / "config.json")
@@ -76,6 +86,7 @@ def _with_rows(wanted: row_info.Wanted, model: Path) -> row_info.Wanted:
     parsed = engram.parse(config)
     return replace(
         wanted,
+        digests=digests,
         layers={layer: (low, high) for layer, (low, high) in split[wanted.rank].items()},
         tables={str(layer): rows for layer, rows in zip(parsed.layers, parsed.rows, strict=True)},
     )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .manifest import path_problem
@@ -82,6 +82,13 @@ class Work:
         return self.fresh or bool(self.fetch or self.punch)
 
 
+def part_of(state: RowState, path: str) -> RowState:
+    """What it says of this file alone."""
+    files = tuple(file for file in state.files if file.path == path)
+    digests = {key: digest for key, digest in state.digests.items() if key == path or key.startswith(f"{path}:")}
+    return replace(state, files=files, digests=digests)
+
+
 def held(target: Target, digest: str, header: str, mtime_ns: int) -> Held:
     """What to record of a target whose bytes have been verified."""
     return Held(target.path, target.size, digest, header, target.spans, mtime_ns)
@@ -93,23 +100,32 @@ def work(
     found: Mapping[str, Stat],
     digests: Mapping[str, str],
     shared: Mapping[str, tuple[Span, ...]] | None = None,
+    *,
+    revision: str = "",
 ) -> tuple[Work, ...]:
     """What each target needs. found: files in the target's directory. digests: of the whole objects, by path, as planned.
 
     Rows are kept only where the node's own record says that they are verified bytes of an object with the same digest, and the file
-    is as it was then. shared: bytes that an object with another digest has in common with the planned one, by path.
+    is as it was then. shared: bytes that an object with another digest has in common with the planned one, by path. revision: the
+    planned one. An object that has only an ETag is the same within its revision alone, as it is for whole files.
     """
+    known = {path: digest for path, digest in digests.items() if _tells(digest, state, revision)}
     recorded = {file.path: file for file in state.files} if state else {}
     return tuple(
         _work(
             target,
             recorded.get(target.path),
             found.get(target.path),
-            digests.get(target.path, ""),
+            known.get(target.path, ""),
             (shared or {}).get(target.path, ()),
         )
         for target in plan.targets
     )
+
+
+def _tells(digest: str, state: RowState | None, revision: str) -> bool:
+    """Whether an equal digest in this record means equal bytes."""
+    return not digest.startswith("etag:") or (state is not None and state.revision == revision)
 
 
 def _work(target: Target, before: Held | None, stat: Stat | None, digest: str, shared: tuple[Span, ...]) -> Work:
@@ -124,7 +140,7 @@ def _work(target: Target, before: Held | None, stat: Stat | None, digest: str, s
 
 def _there(before: Held, digest: str, shared: tuple[Span, ...]) -> tuple[Span, ...]:
     """The verified bytes of a slice that are those of the planned object too."""
-    same = before.digest == digest and bool(digest) and not digest.startswith("etag:")
+    same = before.digest == digest and bool(digest)
     return before.spans if same else common(before.spans, shared)
 
 

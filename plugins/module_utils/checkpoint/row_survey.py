@@ -29,13 +29,24 @@ PROC = Path("/proc")
 class Slices:
     """A directory with slices: what its engram-local.json says, and what lies there by path.
 
-    chunks: checksums of the whole objects that they are slices of, by path, where they are known.
+    chunks: checksums of the whole objects that they are slices of, by path, where they are known. journaled: by path what
+    engram-local.json said of a file that stayed, where a run removed it and did not end.
     """
 
     directory: Path
     state: RowState | None = None
     found: Mapping[str, Stat] = field(default_factory=dict)
     chunks: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    journaled: Mapping[str, RowState] = field(default_factory=dict)
+
+    @property
+    def states(self) -> tuple[RowState, ...]:
+        """Everything that vouches for files here."""
+        return (self.state,) if self.state else tuple(self.journaled.values())
+
+    def of(self, path: str) -> RowState | None:
+        """What vouches for this file, if anything does."""
+        return self.state or self.journaled.get(path)
 
 
 @dataclass(frozen=True)
@@ -63,10 +74,13 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         state = _state(place)
     except RowStateError as error:
         problem = str(error)
-    here = Slices(place.directory, state, _found(place.directory, paths), _chunks(place, state))
     layout = place.layout
-    others = (_slices(RowPlace(layout, directory), paths) for directory in _holders(layout))
     record = journal.parse(read_text(place.journal) or "", journal.boot_id())
+    journaled = {} if state else _journaled(place, record)
+    states = [state] if state else journaled.values()
+    known = {path: found for one in states for path, found in _chunks(place, one).items()}
+    here = Slices(place.directory, state, _found(place.directory, paths), known, journaled)
+    others = (_slices(RowPlace(layout, directory), paths) for directory in _holders(layout))
     return RowSurvey(
         disk=disk_of(place.directory),
         block=block_of(place.directory),
@@ -90,6 +104,16 @@ def read_state(place: RowPlace) -> tuple[RowState | None, str]:
         return _state(place), ""
     except RowStateError as error:
         return None, str(error)
+
+
+def _journaled(place: RowPlace, record: journal.Record) -> dict[str, RowState]:
+    """What the record of this place said of files that stayed when it was removed."""
+    found = {}
+    for path, staying in record.staying.items():
+        with contextlib.suppress(RowStateError):
+            if staying.directory == str(place.directory):
+                found[path] = parse(staying.record, path)
+    return found
 
 
 def _holders(layout: Layout) -> list[Path]:

@@ -12,6 +12,8 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.filter.engram_tiles import engram_tiles
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import receipt
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Entry
 from ansible_collections.gb10.ring.plugins.modules import engram_info, engram_rows
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
 from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND
@@ -142,6 +144,57 @@ def test_rows_of_another_revision(nodes, tmp_path):
     shutil.copytree(tmp_path / "1/tiny/revisions/one", tmp_path / "1/tiny/revisions/two")
     check = only(nodes.look(1, revision="two"))
     assert "engram-local.json says revision one, expected two" in check["found"]
+
+
+class Receipts:
+    """Receipts of revisions whose shards have these digests; what is not given is as the rows were taken from it."""
+
+    def __init__(self, small, root):
+        self.small, self.base = small, root / "tiny"
+
+    def write(self, revision, **digests):
+        record = json.loads((self.base / "engram/engram-local.json").read_text())
+        known = {file["path"]: file["digest"] for file in record["files"]} | digests
+        files = tuple(Entry(path, 1, digest, 1) for path, digest in known.items() if digest)
+        target = self.base / "receipts" / f"{revision}.json"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(receipt.render(receipt.Receipt("tiny", revision, "2026-01-01T00:00:00Z", files)))
+        if revision != "one":
+            shutil.copytree(self.base / "revisions/one", self.base / "revisions" / revision)
+
+
+@pytest.mark.parametrize("verify", ["recorded", "full"])
+def test_back_at_a_revision_with_the_same_shards(nodes, small, tmp_path, verify):
+    """The record names the revision that was staged last; the group went back to one that has the same shards."""
+    nodes.bring(1)
+    Receipts(small, tmp_path / "1").write("before")
+    result = nodes.look(1, revision="before", verify=verify)
+    assert only(result)["ok"], only(result)
+    assert result["engram"]["revision"] == "before" and result["engram"]["verified_rows"] > 0
+
+
+@pytest.mark.parametrize("revision", ["before", "one"])
+def test_rows_of_another_object_than_the_revision_has(nodes, small, tmp_path, revision):
+    nodes.bring(1)
+    Receipts(small, tmp_path / "1").write(revision, **{SECOND: "crc64nvme:00000000000000ff"})
+    check = only(nodes.look(1, revision=revision))
+    assert not check["ok"] and f"{SECOND} is a slice of another object than revision {revision} has" in check["found"]
+
+
+def test_a_receipt_that_does_not_have_the_shard_says_nothing_of_it(nodes, small, tmp_path):
+    nodes.bring(1)
+    Receipts(small, tmp_path / "1").write("before", **{SECOND: ""})
+    assert "engram-local.json says revision one, expected before" in only(nodes.look(1, revision="before"))["found"]
+
+
+def test_nodes_whose_records_name_other_revisions_of_the_same_shards_tile(nodes, small, tmp_path):
+    for rank in range(3):
+        nodes.bring(rank)
+        Receipts(small, tmp_path / str(rank)).write("before")
+    path = tmp_path / "2/tiny/engram/engram-local.json"
+    path.write_text(path.read_text().replace('"revision": "one"', '"revision": "before"'))
+    check, _checks = together({rank: nodes.look(rank, revision="before") for rank in range(3)})
+    assert check["ok"], check
 
 
 @pytest.mark.parametrize("sparse", [True, False])

@@ -84,6 +84,15 @@ def test_a_slice_whose_rows_did_not_change_moves_on(letter, chunks, spans, carri
     assert made.carried == (("slice",) if carried else ())
 
 
+def test_a_slice_of_an_object_that_has_only_an_etag_does_not_move_on():
+    """As a whole file: an equal ETag is that of the same object within a revision alone."""
+    old = other("old", slice=(CHUNK, "1"))
+    held = Held("slice", CHUNK, "etag:e", "sha256:00", ((0, 10),))
+    old = replace(old, receipt=replace(old.receipt, files=()), slices={"slice": held})
+    wanted = Manifest("tiny", "new", (File("slice", CHUNK, '"e"', "etag:e"),))
+    assert in_place(decide(wanted, survey(old), ["slice"]), survey(old), 100).carried == ()
+
+
 def test_the_peak_is_that_of_the_worst_moment():
     made = plan(manifest(a=(900, "4"), same=(200, "3")), OLD)
     # b is not in the new revision and goes first: 600 - 300, then a: - 100 + 900.

@@ -77,6 +77,24 @@ def test_a_file_that_begins_again_forgets(path):
     assert record.files == {} and record.begun["a"].trusted == ()
 
 
+STAYS = ("stays", "a", "/d", "what was said")
+
+
+@pytest.mark.parametrize(
+    ("lines", "staying", "begun"),
+    [
+        ((STAYS,), {"a": journal.Staying("/d", "what was said")}, []),
+        ((BEGIN, ("part", "a", ONE), STAYS), {"a": journal.Staying("/d", "what was said")}, []),
+        ((STAYS, ("stays", "a", "/e", "more")), {"a": journal.Staying("/e", "more")}, []),
+        ((STAYS, BEGIN), {}, ["a"]),
+    ],
+)
+def test_a_file_that_stays_does_so_until_it_begins(path, lines, staying, begun):
+    write(path, "first", *lines)
+    record = parse(path.read_text(), "second")
+    assert record.staying == staying and list(record.begun) == begun
+
+
 @pytest.mark.parametrize("torn", ["{", '{"line": "part", "path": "a"', '{"line": "part", "path": "b"}', "[]", "é"])
 def test_a_torn_line_says_nothing_and_does_not_swallow_the_next(path, torn):
     write(path, "x", BEGIN)

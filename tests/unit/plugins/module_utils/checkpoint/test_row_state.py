@@ -108,12 +108,21 @@ def test_what_nobody_vouches_for_is_made_anew(state, found, digests, why):
         assert (one.keep, one.fetch, one.punch) == ((), made.spans, ())
 
 
-def test_an_object_that_has_no_checksum_is_never_taken_for_the_same():
-    digests = {"a": 'etag:"x"', "b": 'etag:"x"'}
+@pytest.mark.parametrize(
+    ("revision", "etag", "fresh"), [("r1", 'etag:"x"', False), ("r1", 'etag:"y"', True), ("r2", 'etag:"x"', True)]
+)
+def test_an_object_that_has_no_checksum_is_the_same_within_its_revision_alone(revision, etag, fresh):
     before = dataclasses.replace(
-        state_of(BEFORE), files=tuple(row_state.held(one, digests[one.path], "h", MTIME) for one in BEFORE.targets)
+        state_of(BEFORE), files=tuple(row_state.held(one, 'etag:"x"', "h", MTIME) for one in BEFORE.targets)
     )
-    assert all(one.fresh for one in row_state.work(BEFORE, before, stats(BEFORE), digests))
+    found = row_state.work(BEFORE, before, stats(BEFORE), dict.fromkeys("ab", etag), revision=revision)
+    assert [one.fresh for one in found] == [fresh] * 2
+
+
+def test_what_is_said_of_one_file():
+    part = row_state.part_of(state_of(BEFORE), "a")
+    assert [file.path for file in part.files] == ["a"] and part.revision == "r1"
+    assert sorted(part.digests) == ["a:a.weight[25:50]", "a:header"]
 
 
 OTHER = {"a": "crc64nvme:ff", "b": DIGESTS["b"]}

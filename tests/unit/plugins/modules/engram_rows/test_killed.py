@@ -5,20 +5,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import journal, row_apply
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File
 from ansible_collections.gb10.ring.plugins.modules import engram_rows
 from ansible_collections.gb10.ring.tests.lab import engram_reader
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
-from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX
+from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND, THIRD
+from ansible_collections.gb10.ring.tests.unit.fixtures.object_server import expired
+from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import staged
 
 RATE = 120_000_000
 WORKERS = 3
@@ -35,8 +40,8 @@ def made(tmp_path_factory, vocabulary):
     return small, whole
 
 
-def rows_of(small, tp, rank):
-    return row_process.rows_of(small.config, small.files, tp=tp, rank=rank, rule="vllm", placement="directory")
+def rows_of(small, tp, rank, placement="directory"):
+    return row_process.rows_of(small.config, small.files, tp=tp, rank=rank, rule="vllm", placement=placement)
 
 
 def sound(root, whole):
@@ -178,3 +183,170 @@ def test_a_run_that_ends_at_any_step(capsys, monkeypatch, tiny, tmp_path, before
                 [INDEX, "engram-local.json", *(target["path"] for target in rows["targets"])]
             )
     assert last > 20
+
+
+# --- while one slice changes and the other stays ----------------------------------------------------------------------
+
+
+class Node:
+    """One whose rows are there. change: what happens to them then. A run goes to revision two when that is what changes."""
+
+    def __init__(self, capsys, states, root, placement, change):
+        self.capsys, self.root, self.placement = capsys, root, placement
+        self.change, self.asked = change, []
+        self.small, self.whole = states["two" if change == "updated" else "one"]
+        self.wholes = {name: whole for name, (_small, whole) in states.items()}
+        self.revision = "two" if change == "updated" else "one"
+        assert self.run(*states["one"], "one")["changed"]
+        self.asked.clear()
+        place = self.place("one")
+        if change == "deleted":
+            (place / SECOND).unlink()
+        elif change == "drifted":
+            (place / SECOND).write_bytes(b"drifted")
+        elif change == "index":
+            (place / INDEX).write_bytes(b"{}")
+
+    def place(self, revision=""):
+        base = self.root / "tiny"
+        return base / "engram" if self.placement == "directory" else base / "revisions" / (revision or self.revision)
+
+    def run(self, small, _whole, revision, ends=SystemExit, faults=()):
+        rows = rows_of(small, 2, 1, self.placement)
+        with object_server.serving(**small.files) as store:
+            store.faults[SECOND] = list(faults)
+            plan = row_process.plan_of(store, chunked=False, revision=revision)
+            if self.placement == "shard":
+                staged(small, self.root, plan, rows)
+            result = call(row_process.arguments(plan, rows, self.root, store.sources(), **OPTIONS), self.capsys, ends)
+            self.asked += [path for path, _headers in store.seen]
+        return result
+
+    def go(self, ends=SystemExit, **more):
+        return self.run(self.small, self.whole, self.revision, ends, **more)
+
+    def truthful(self):
+        """Whether there is no record, or a true one. Of what was changed behind its back it may say what was so before."""
+        record = self.place() / "engram-local.json"
+        if not record.exists() or self.change != "updated":
+            return True
+        return engram_reader.problems(self.place(), self.wholes[json.loads(record.read_text())["revision"]]) == []
+
+
+@pytest.fixture(scope="module")
+def states(tiny, tmp_path_factory):
+    """Two states of the checkpoint, SECOND has another byte in the rows of rank 1 in the newer one."""
+    small, whole = tiny
+    shard = bytearray(small.files[SECOND])
+    shard[len(shard) * 3 // 4] ^= 1
+    newer = replace(small, files={**small.files, SECOND: bytes(shard)})
+    directory = tmp_path_factory.mktemp("newer")
+    for path, body in newer.files.items():
+        (directory / path).write_bytes(body)
+    return {"one": (small, whole), "two": (newer, directory)}
+
+
+@pytest.fixture
+def node(capsys, states, tmp_path):
+    return lambda name, placement, change: Node(capsys, states, tmp_path / name, placement, change)
+
+
+def end(node, monkeypatch, last):
+    """A run that is killed at that step; whether it was."""
+    with monkeypatch.context() as patched:
+        steps = Steps(patched, last)
+        node.go((SystemExit, Killed))
+        return steps.left < 0
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize(
+    ("placement", "change", "times"),
+    [
+        ("directory", "deleted", 1),
+        ("directory", "drifted", 2),
+        ("directory", "index", 1),
+        ("directory", "updated", 1),
+        ("shard", "deleted", 2),
+        ("shard", "updated", 1),
+    ],
+)
+def test_the_slice_that_stays_is_there_after_any_end(monkeypatch, node, placement, change, times):
+    last, ended = -1, True
+    while ended:
+        last += 1
+        one = node(str(last), placement, change)
+        stays = one.place("one") / THIRD
+        inode = stays.stat().st_ino
+        for _time in range(times):
+            ended = end(one, monkeypatch, last)
+            assert one.truthful()
+        result = one.go()
+        assert not result.get("failed"), (last, result)
+        assert THIRD not in one.asked and (one.place() / THIRD).stat().st_ino == inode, last
+        assert engram_reader.problems(one.place(), one.whole) == []
+        assert not list(one.place().glob("*.partial"))
+        if change == "index":
+            assert SECOND not in one.asked
+        one.asked.clear()
+        assert not one.go()["changed"] and one.asked == []
+    assert last > 5
+
+
+def left_by_a_kill(node, monkeypatch, placement="directory"):
+    """A node on which a run was killed right before its end, with one slice that stayed."""
+    for last in range(100):
+        one = node(str(last), placement, "deleted")
+        if not end(one, monkeypatch, last):
+            raise AssertionError("no run left a slice in place")
+        if not (one.place() / "engram-local.json").exists() and not (one.place() / SECOND).exists():
+            one.asked.clear()
+            return one
+    raise AssertionError("no end")
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("placement", ["directory", "shard"])
+def test_a_slice_that_stayed_and_was_changed_after_the_kill_is_not_trusted(monkeypatch, node, placement):
+    one = left_by_a_kill(node, monkeypatch, placement)
+    path = one.place() / THIRD
+    stat = path.stat()
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    assert not one.go().get("failed")
+    assert THIRD in one.asked and engram_reader.problems(one.place(), one.whole) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_what_a_journal_says_is_of_its_directory_alone(monkeypatch, node):
+    one = left_by_a_kill(node, monkeypatch)
+    other = one.root / "other"
+    other.mkdir()
+    (one.place() / THIRD).rename(other / THIRD)
+    with object_server.serving(**one.small.files) as store:
+        plan = row_process.plan_of(store, chunked=False, revision="one")
+        given = row_process.arguments(plan, rows_of(one.small, 2, 1), one.root, store.sources(), directory=str(other))
+        assert "were not brought by gb10.ring" in call(given, one.capsys)["msg"]
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard"])
+def test_a_run_whose_addresses_expire_keeps_the_slice_that_stays(node, placement):
+    one = node("node", placement, "deleted")
+    result = one.go(faults=[expired] * 20)
+    assert result["expired"] == [SECOND] and not (one.place() / "engram-local.json").exists()
+    assert not one.go().get("failed")
+    assert THIRD not in one.asked and engram_reader.problems(one.place(), one.whole) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_second_name_of_another_revisions_slice_is_no_partial_file(node):
+    """Whatever a journal says of it: written into, it would change the rows that the other revision serves."""
+    one = node("node", "shard", "updated")
+    other, place = one.place("one"), one.place()
+    place.mkdir()
+    os.link(other / THIRD, place / f"{THIRD}.partial")
+    body, stat = one.small.files[THIRD], (other / THIRD).stat()
+    with contextlib.closing(journal.Journal(one.root / "tiny/staging/.engram.journal")) as lines:
+        lines.begin(File(THIRD, len(body), "", f"crc64nvme:{row_process.crc(body):016x}"), "crc64nvme")
+    assert not one.go().get("failed")
+    assert (other / THIRD).stat().st_mtime_ns == stat.st_mtime_ns and (other / THIRD).samefile(place / THIRD)
+    assert engram_reader.problems(place, one.whole) == [] and engram_reader.problems(other, one.wholes["one"]) == []
