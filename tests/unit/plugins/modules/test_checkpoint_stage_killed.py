@@ -70,13 +70,12 @@ def test_the_run_after_a_kill_fetches_only_what_was_in_flight(store, plan, durat
     revisions = root / "tiny/revisions"
     if revisions.exists():
         assert [contents(path) for path in revisions.iterdir()] in ([], [BODIES])
-    before = asked(store)
-    store.seen.clear()
     result = stage_process.finish(stage_process.start(plan, store.sources(), root, **OPTIONS))
     assert not result.get("failed"), result
-    again = before & asked(store)
+    # Of both runs together: the server may come to a request of the killed one while the next is at work.
+    again = asked(store) - Counter(dict.fromkeys(asked(store), 1))
     assert again.total() <= WORKERS
-    assert set((before | asked(store)).values()) <= {1}
+    assert set(again.values()) <= {1}
     assert contents(revisions / plan["revision"]) == BODIES
     assert sorted(path.name for path in (root / "tiny/staging").iterdir()) == [".lock"]
 
