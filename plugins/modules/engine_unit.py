@@ -22,6 +22,9 @@ description:
     Before each start the unit runs C(/etc/gb10-ring/engine-gid.py), which looks the GIDs of the fabric's addresses up. Their indexes
     differ between nodes and move, so they are nowhere in the unit.
   - >-
+    It also runs C(/etc/gb10-ring/engine-rows.py), which ends the start where the node holds Engram rows of another revision or rank than the
+    unit was rendered for.
+  - >-
     Starts and stops nothing. RV(restart) says whether the rank has to be started again, so that the caller can stop the whole group
     first. M(gb10.ring.engine_service) does that.
   - The unit names the revision's own directory, never the C(current) link, so a running engine keeps its files when the link moves.

@@ -15,9 +15,23 @@ from test_engram import SHARD, counts, sound
 
 from engram_reader import tile
 from restage_run import BASE, CHUNK, LARGE, ROOT, VARIANT, active, everywhere, publish, restage, serve, serve_all, stop
-from site_run import NODES, play
+from site_run import NODES, on, play
 
 DIRECTORY = {"checkpoint_engram_rule": "vllm", "checkpoint_engram_placement": "directory"}
+
+
+def unit_refuses() -> None:
+    """The unit of three ranks, which a boot of the node would start, beside rows of four."""
+    unit = "gb10-ring-engine.service"
+    assert on(
+        "spark2", f"systemctl is-enabled {unit}; systemctl start {unit} 2>/dev/null; systemctl is-active {unit}; true"
+    ).split() == [
+        "enabled",
+        "failed",
+    ]
+    said = on("spark2", f"journalctl -u {unit} -n 20 -o cat")
+    assert f"engine-rows: {ROOT}/revisions/" in said and "which are not those of its rank" in said, said
+    assert "restage.yml" in said
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -59,6 +73,7 @@ def test_a_revision_with_the_rows_of_another_group_is_nothing_to_go_back_to(old)
     stop()
     code, output = play("--tags", "checkpoint", "-e", json.dumps(four))
     assert code == 0 and active() == [old] * 3, output[-4000:]
+    unit_refuses()
     for given, says in (
         (four, "has the Engram rows of rank 1 of 3 by rule vllm, the engine reads those of rank 1 of 4"),
         ({**SHARD, "checkpoint_engram_placement": "full"}, "and the placement is full"),

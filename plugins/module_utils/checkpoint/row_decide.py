@@ -17,6 +17,7 @@ from .budget import Budget, Reclaimable, budget_check
 from .manifest import PARTIAL, File
 from .receipt import Stat
 from .row_plan import RowPlan, Target
+from .row_probe import rows_string
 from .row_state import NAME, RowState, Work, allocation_problem, differs, stale, work
 from .row_survey import RowSurvey, Slices
 
@@ -277,5 +278,4 @@ def environment(plan: RowPlan, directory: Path, model: Path) -> dict[str, str]:
     if plan.rule == "vllm":
         return {"DSV41_ENGRAM_DISK": "1", **({"DSV41_ENGRAM_DIR": str(directory)} if sliced else {})}
     told = {"SPARK_ENGRAM_DIR": str(directory if sliced else model)}
-    rows = ",".join(f"{layer}:{low}:{high}" for layer, (low, high) in plan.layers.items())
-    return {**told, "SPARK_ENGRAM_ROWS": rows}
+    return {**told, "SPARK_ENGRAM_ROWS": rows_string(plan.layers)}

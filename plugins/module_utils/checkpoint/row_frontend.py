@@ -22,9 +22,9 @@ from .options import range_problems
 from .progress import Meter
 from .row_decide import RowStaging, budget_of, bytes_needed, decide, environment, plan_of, room_check, summary
 from .row_job import RowJob
-from .row_layout import rows_string
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlan
+from .row_probe import rows_string
 from .row_survey import RowSurvey
 from .runtime import load_crc64
 from .source import Source
@@ -209,8 +209,11 @@ def _no_crc(_data: memoryview, _value: int) -> int:
 
 
 def tidy(request: Request) -> None:
-    """Remove what a run that was killed at its very end left; nothing while another runs."""
-    if request.place.journal.exists():
+    """Remove what a run that was killed at its very end left; nothing while another runs.
+
+    With placement ``full`` nothing was looked at, and slices of before may be what a journal speaks of.
+    """
+    if request.rows.placement != "full" and request.place.journal.exists():
         with locked(request.place.layout):
             row_apply.tidy(request.place)
 

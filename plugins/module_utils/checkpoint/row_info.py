@@ -14,8 +14,9 @@ from ..report.checks import Check
 from . import spans, units
 from .objects import INDEX
 from .receipt import Stat
-from .row_layout import rows_string, tiling_problems
+from .row_layout import tiling_problems
 from .row_plan import Placement
+from .row_probe import rows_string
 from .row_state import NAME, Held, RowState
 
 _CURE = "run the playbook that stages the checkpoint (site.yml or restage.yml): only rows that are missing or wrong are fetched"

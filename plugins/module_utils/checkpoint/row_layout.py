@@ -171,11 +171,6 @@ def _extents(header: Header, parts: Mapping[str, _Part], whole: bool) -> Iterabl
             yield Extent(header.path, tensor.offset, tensor.size, tensor.offset, "tensor", tensor.name)
 
 
-def rows_string(layers: Mapping[str, tuple[int, int]]) -> str:
-    """Value of SPARK_ENGRAM_ROWS for an engine that reads whole shards: ``LAYER:FIRST:END`` of each table, by commas."""
-    return ",".join(f"{layer}:{low}:{high}" for layer, (low, high) in layers.items())
-
-
 def tiling_problems(layers: Iterable[Mapping[str, tuple[int, int]]], rows: Mapping[str, int]) -> list[str]:
     """Where the ranges of all ranks do not cover each table once. rows: of each table, by layer number as text."""
     ranks = list(layers)

@@ -72,6 +72,7 @@ def remove(layout: Layout, directory: str, left: Left) -> None:
     """What says that rows are there goes first, as everywhere. Raises OSError, HostError."""
     place = Path(directory)
     (place / NAME).unlink(missing_ok=True)
+    RowPlace(layout, place).journal.unlink(missing_ok=True)
     if place == layout.base / SLICES:
         made.remove(place)  # it may be a mount point
         return

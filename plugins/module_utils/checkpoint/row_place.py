@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +31,10 @@ class RowPlace:
 
     @property
     def journal(self) -> Path:
-        return self.layout.stagings / ".engram.journal"
+        """One for the slices in revisions, one for each other directory: a run for another placement ends none of what it says."""
+        inside = self.directory.parent == self.layout.revisions
+        other = "" if inside else f"-{hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]}"
+        return self.layout.stagings / f".engram{other}.journal"
 
     @property
     def lease(self) -> Path:

@@ -11,42 +11,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from ..host import HostError, read_text, run
 from ..report.checks import Check
-from . import row_survey, units
+from . import row_probe, row_survey, units
 from .layout import Layout
-from .manifest import ManifestError, parse
-from .receipt import ReceiptError
 from .row_decide import RowStaging
-from .row_layout import rows_string
-from .row_place import RowPlace, place_of
-from .row_state import RowState
+from .row_place import RowPlace
+from .row_probe import Serving, digests, of_record, rows_string
 from .standing import ENGINE_RECORD, served
-from .survey import read_receipt
 
 _UNIT = "gb10-ring-engine.service"
 _RUNS = ("active", "activating", "reloading")
-
-
-@dataclass(frozen=True)
-class Serving:
-    """What the running engine of this node reads. revision: of this checkpoint; empty where none runs, or one of another checkpoint.
-
-    directory: of its rows, empty where they lie in the revision. rows: its ranges, ``LAYER:FIRST:AFTER``, where the unit names them; else they
-    are those of rule, tp and rank. digests: of the revision's files by path, as far as they are known.
-    """
-
-    revision: str = ""
-    directory: str = ""
-    rule: str = ""
-    tp: int = 0
-    rank: int = 0
-    rows: str = ""
-    digests: Mapping[str, str] = field(default_factory=dict)
 
 
 def check(serving: Serving, staging: RowStaging, directory: Path, node: str) -> Check | None:
@@ -78,31 +56,9 @@ def _stays(serving: Serving, staging: RowStaging) -> bool:
     """Whether it finds the rows of its rank and revision afterwards, as when damaged ones are brought anew."""
     plan = staging.plan
     mine = (
-        rows_string(plan.layers) == serving.rows
-        if serving.rows
-        else _layout(serving) == (plan.rule, plan.tp, plan.rank)
+        rows_string(plan.layers) == serving.rows if serving.rows else serving.layout == (plan.rule, plan.tp, plan.rank)
     )
     return mine and all(serving.digests.get(step.target.path) == step.file.digest for step in staging.steps)
-
-
-def _layout(serving: Serving) -> tuple[str, int, int]:
-    return serving.rule, serving.tp, serving.rank
-
-
-def unsafe(serving: Serving, state: RowState | None, directory: Path) -> str:
-    """Why an engine that is started from this unit would read rows of another revision or rank, or an empty text. state: of that directory."""
-    if state is None:
-        return ""  # it finds no rows there, and takes those of the whole shards
-    known = serving.digests
-    wrong = [file.path for file in state.files if file.path in known and file.digest != known[file.path]]
-    if wrong:
-        return (
-            f"{directory} holds Engram rows of {', '.join(wrong)} as revision {state.revision} has them, not as {serving.revision} does, "
-            "which it serves"
-        )
-    ranges = rows_string(state.layers)
-    mine = ranges == serving.rows if serving.rows else _layout(serving) == (state.rule, state.tp_size, state.rank)
-    return "" if mine else f"{directory} holds the Engram rows {ranges}, which are not those of its rank"
 
 
 # --- the machine ------------------------------------------------------------------------------------------------------
@@ -113,34 +69,22 @@ def look(layout: Layout, engine_record: str = ENGINE_RECORD) -> Serving:
     revision = served(layout, engine_record)
     if not revision or not _runs():
         return Serving()
-    return of_record(json.loads(read_text(engine_record) or "{}"), digests(layout, revision))
-
-
-def of_record(record: Mapping[str, Any], known: Mapping[str, str]) -> Serving:
-    """record: engine.json of a rank. known: digests of its revision's files."""
-    model, env = record["model"], record.get("env") or {}
-    return Serving(
-        revision=str(model["revision"]),
-        directory=str(model.get("engram") or ""),
-        rule=str(record.get("engine") or ""),
-        tp=int(record.get("size") or 0),
-        rank=int(record.get("rank") or 0),
-        rows=str(env.get("SPARK_ENGRAM_ROWS") or ""),
-        digests=known,
-    )
+    return of_record(json.loads(read_text(engine_record) or "{}"), digests(layout.base, revision))
 
 
 def unsafe_unit(record: Mapping[str, Any]) -> str:
-    """The same of a unit that was rendered earlier, from its engine.json and what is on the node now."""
+    """Why an engine that is started from the unit of this engine.json would read other rows than its own, or an empty text.
+
+    Stricter than the unit itself, which starts beside a record that is not ours: to go back there, its rows have to be known.
+    """
     try:
-        base = Path(record["model"]["root"])
-        layout, revision = Layout(str(base.parent), base.name), str(record["model"]["revision"])
+        base, revision = Path(record["model"]["root"]), str(record["model"]["revision"])
     except (KeyError, TypeError):
         return ""  # it serves no revision of ours
-    serving = of_record(record, digests(layout, revision))
-    directory = Path(serving.directory) if serving.directory else layout.revision(revision)
-    state, problem = row_survey.read_state(RowPlace(layout, directory))
-    return problem or unsafe(serving, state, directory)
+    layout = Layout(str(base.parent), base.name)
+    directory = Path(record["model"].get("engram") or layout.revision(revision))
+    _state, problem = row_survey.read_state(RowPlace(layout, directory))
+    return problem or row_probe.problem(record)
 
 
 def _runs() -> bool:
@@ -149,20 +93,3 @@ def _runs() -> bool:
         return run(["systemctl", "is-active", _UNIT], timeout=20.0, check=False).stdout.strip() in _RUNS
     except HostError:
         return False
-
-
-def digests(layout: Layout, revision: str) -> dict[str, str]:
-    """Of the whole files of a revision, by path: also of shards that are slices there, which its receipt does not name."""
-    found: dict[str, str] = {}
-    try:
-        planned = parse(json.loads(read_text(layout.manifest(revision)) or "{}"))
-        found |= {file.path: file.digest for file in planned.files}
-    except (ManifestError, ValueError, HostError):
-        pass  # what the revision itself says is enough, or nothing is known
-    state, _problem = row_survey.read_state(place_of(layout, revision, "shard"))
-    found |= {file.path: file.digest for file in state.files} if state else {}
-    try:
-        receipt = read_receipt(layout, revision)
-    except ReceiptError:
-        receipt = None
-    return found | ({entry.path: entry.digest for entry in receipt.files} if receipt else {})

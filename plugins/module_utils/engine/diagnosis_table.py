@@ -241,6 +241,14 @@ TABLE: tuple[Signature, ...] = (
         "gb10.ring engine-gid.py",
     ),
     Signature(
+        "engram-rows",
+        SETUP,
+        r"engine-rows: ",
+        "the Engram rows on the node are not those of the unit's revision and rank",
+        "bring the rows of that revision and group back (restage.yml), or start the group anew with what is there (site.yml)",
+        "gb10.ring engine-rows.py",
+    ),
+    Signature(
         "port-taken",
         SETUP,
         r"error while attempting to bind on address .*address already in use|cannot (serve|listen) at \S+:\d+: Address already in use",

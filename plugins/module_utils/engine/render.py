@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from types import ModuleType
 from typing import Any
 
+from ..checkpoint import row_probe
 from . import gid_probe, render_docker, render_podman, render_venv
 from .spec import EngineSpec
-from .unit import GID_PROGRAM, NAME, digest
+from .unit import GID_PROGRAM, NAME, RECORD, ROWS_PROGRAM, digest
 
-RECORD = "/etc/gb10-ring/engine.json"
 _RENDERERS = {"venv": render_venv.render, "docker": render_docker.render, "podman": render_podman.render}
 # Every file that some renderer makes: what one of them does not make is removed when it takes over from another.
-OWNED = (RECORD, GID_PROGRAM, render_podman.PATH, render_venv.PATH)
+OWNED = (RECORD, GID_PROGRAM, ROWS_PROGRAM, render_podman.PATH, render_venv.PATH)
 
 
 def with_hash(spec: EngineSpec) -> EngineSpec:
@@ -27,7 +28,7 @@ def with_hash(spec: EngineSpec) -> EngineSpec:
 
 def render(spec: EngineSpec) -> dict[str, str]:
     """Path to content; the unit comes last, so that all it needs is there when systemd reads it. spec: from with_hash()."""
-    return {RECORD: record(spec), GID_PROGRAM: probe_program(), **_unit(spec)}
+    return {RECORD: record(spec), GID_PROGRAM: source(gid_probe), ROWS_PROGRAM: source(row_probe), **_unit(spec)}
 
 
 def _unit(spec: EngineSpec) -> dict[str, str]:
@@ -51,10 +52,10 @@ def record(spec: EngineSpec) -> str:
     return json.dumps(content, indent=2) + "\n"
 
 
-def probe_program() -> str:
-    """The text of the program that looks the GIDs up, also from within a module's archive."""
-    loader = gid_probe.__spec__.loader if gid_probe.__spec__ else None
-    text = loader.get_source(gid_probe.__name__) if loader and hasattr(loader, "get_source") else None
+def source(program: ModuleType) -> str:
+    """The text of a program that the unit runs, also from within a module's archive."""
+    loader = program.__spec__.loader if program.__spec__ else None
+    text = loader.get_source(program.__name__) if loader and hasattr(loader, "get_source") else None
     if not text:
-        raise ValueError(f"the source of {gid_probe.__name__} cannot be read")
+        raise ValueError(f"the source of {program.__name__} cannot be read")
     return str(text)

@@ -19,7 +19,9 @@ NAME = f"{STEM}.service"
 RUN = f"/run/{STEM}"
 GID_FILE = f"{RUN}/gid.env"
 HASH_FILE = f"{RUN}/hash"
+RECORD = "/etc/gb10-ring/engine.json"
 GID_PROGRAM = "/etc/gb10-ring/engine-gid.py"
+ROWS_PROGRAM = "/etc/gb10-ring/engine-rows.py"
 GID_WAIT_S = (
     60  # of a start that the role or an order began: the links are long there, and somebody waits for the report
 )
@@ -124,6 +126,14 @@ def gid_probe(spec: EngineSpec) -> str:
     return command_line(["/usr/bin/python3", "-I", GID_PROGRAM, *waits, *variables, "--", RUN, *devices])
 
 
+def rows_probe() -> str:
+    """The command that keeps the rank from reading Engram rows of another revision or rank.
+
+    With +, since a unit that is confined may not see the checkpoint that the container's own program does.
+    """
+    return "+" + command_line(["/usr/bin/python3", "-I", ROWS_PROGRAM, RECORD])
+
+
 def boot_wait_s(spec: EngineSpec) -> int:
     """Seconds that a rank begun by a boot waits for its links: they have a carrier once the nodes at their other ends are up."""
     return max(GID_WAIT_S, spec.readiness.timeout_s)
@@ -133,6 +143,7 @@ def policy(spec: EngineSpec, stop_timeout_s: int) -> list[str]:
     """How systemd starts the rank again and what it may use, the same for all renderers."""
     return [
         f"RuntimeDirectory={STEM}",
+        f"ExecStartPre={rows_probe()}",
         f"ExecStartPre={gid_probe(spec)}",
         "# A rank alone never comes back: it would meet a stale rendezvous. gb10-ring-group.service ends the group, and starts it whole.",
         "Restart=no",

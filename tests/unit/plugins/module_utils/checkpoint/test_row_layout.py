@@ -15,11 +15,11 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.engram import
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_layout import (
     Wanted,
     build,
-    rows_string,
     shards,
     tiling_problems,
 )
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_plan import RowPlanError
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_probe import rows_string
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.weight_index import engram_places
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards
 from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import FIRST, INDEX, LAYERS, SECOND, THIRD, small

@@ -11,7 +11,7 @@ from itertools import pairwise
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils.engine import render, render_docker, render_podman, render_venv
-from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import GID_PROGRAM
+from ansible_collections.gb10.ring.plugins.module_utils.engine.unit import GID_PROGRAM, ROWS_PROGRAM
 from ansible_collections.gb10.ring.tests.unit.fixtures.engine_groups import ENGINE, GROUPS, golden_files
 
 RING3 = GROUPS["vllm-tp3-ring-exl3"]
@@ -48,7 +48,7 @@ def test_there_are_no_other_golden_files():
 )
 def test_files_of_a_node(renderer, path):
     spec = spec_of(RING3.with_renderer(renderer))
-    assert list(render.render(spec)) == [render.RECORD, GID_PROGRAM, path]
+    assert list(render.render(spec)) == [render.RECORD, GID_PROGRAM, ROWS_PROGRAM, path]
     assert set(render.render(spec)) <= set(render.OWNED)
     assert render.unit_path(spec) == path
     assert render.enabled_by_systemctl(spec) is (renderer != "podman")

@@ -328,6 +328,22 @@ def test_what_a_journal_says_is_of_its_directory_alone(monkeypatch, node):
         assert "were not brought by gb10.ring" in call(given, one.capsys)["msg"]
 
 
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("between", ["full", "shard"])
+def test_a_run_for_another_placement_ends_nothing_that_a_killed_one_left(monkeypatch, node, between):
+    """The slices in the directory are partial files of ours before it and after it."""
+    one = left_by_a_kill(node, monkeypatch)
+    left = {path.name: path.stat().st_ino for path in one.place().iterdir()}
+    one.placement = between
+    assert not one.go().get("failed")
+    one.placement = "directory"
+    assert {path.name: path.stat().st_ino for path in one.place().iterdir()} == left
+    one.asked.clear()
+    assert not one.go().get("failed")
+    assert THIRD not in one.asked and engram_reader.problems(one.place(), one.whole) == []
+    assert sorted(path.name for path in (one.root / "tiny/staging").iterdir()) == [".lock"]
+
+
 @pytest.mark.parametrize("placement", ["directory", "shard"])
 def test_a_run_whose_addresses_expire_keeps_the_slice_that_stays(node, placement):
     one = node("node", placement, "deleted")

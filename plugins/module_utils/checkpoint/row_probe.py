@@ -1,0 +1,171 @@
+# Copyright: gb10.ring contributors
+# GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
+# SPDX-License-Identifier: GPL-3.0-or-later
+"""Whether an engine that is started from its unit would read Engram rows of another revision or rank, holes as zeros among them.
+
+Rows change while a group is stopped, and a run that fails then leaves a unit that a boot starts. So the engine's unit runs this file before
+the engine: engine-rows.py RECORD, where RECORD is the engine.json that the unit was rendered with.
+
+It stands alone (standard library): the node has no copy of the collection.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+LOCAL = "engram-local.json"
+_CURE = "bring the rows of this unit's revision and group back (restage.yml), or start the group anew with what is there (site.yml)"
+
+
+@dataclass(frozen=True)
+class Serving:
+    """What an engine of this node reads. revision: of this checkpoint; empty where none runs, or one of another checkpoint.
+
+    directory: of its rows, empty where they lie in the revision. rows: its ranges, ``LAYER:FIRST:AFTER``, where the unit names them; else they
+    are those of rule, tp and rank. digests: of the revision's files by path, as far as they are known.
+    """
+
+    revision: str = ""
+    directory: str = ""
+    rule: str = ""
+    tp: int = 0
+    rank: int = 0
+    rows: str = ""
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> tuple[str, int, int]:
+        return self.rule, self.tp, self.rank
+
+
+@dataclass(frozen=True)
+class Local:
+    """What engram-local.json says of a directory. rows: as in Serving. digests: of the whole objects that its files are slices of."""
+
+    revision: str
+    rows: str
+    rule: str
+    tp: int
+    rank: int
+    digests: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def layout(self) -> tuple[str, int, int]:
+        return self.rule, self.tp, self.rank
+
+
+def unsafe(serving: Serving, local: Local | None, directory: Path) -> str:
+    """Why an engine that is started from this unit would read other rows than its own, or an empty text. local: of that directory."""
+    if local is None:
+        return ""  # it finds no rows there, and takes those of the whole shards
+    known = serving.digests
+    wrong = [path for path, digest in local.digests.items() if path in known and digest != known[path]]
+    if wrong:
+        return (
+            f"{directory} holds Engram rows of {', '.join(wrong)} as revision {local.revision} has them, not as {serving.revision} does, "
+            "which it serves"
+        )
+    mine = local.rows == serving.rows if serving.rows else serving.layout == local.layout
+    return "" if mine else f"{directory} holds the Engram rows {local.rows}, which are not those of its rank"
+
+
+def rows_string(layers: Mapping[str, Sequence[int]]) -> str:
+    """``LAYER:FIRST:AFTER`` of each table, by commas: the value of SPARK_ENGRAM_ROWS for an engine that reads whole shards."""
+    return ",".join(f"{layer}:{low}:{high}" for layer, (low, high) in layers.items())
+
+
+def of_record(record: Mapping[str, Any], known: Mapping[str, str]) -> Serving:
+    """record: engine.json of a rank. known: digests of its revision's files."""
+    model, env = record["model"], record.get("env") or {}
+    return Serving(
+        revision=str(model["revision"]),
+        directory=str(model.get("engram") or ""),
+        rule=str(record.get("engine") or ""),
+        tp=int(record.get("size") or 0),
+        rank=int(record.get("rank") or 0),
+        rows=str(env.get("SPARK_ENGRAM_ROWS") or ""),
+        digests=known,
+    )
+
+
+# --- the machine ------------------------------------------------------------------------------------------------------
+
+
+def problem(record: Mapping[str, Any]) -> str:
+    """The same of the unit of this engine.json and what is on the node now. A record of rows that is not ours is not judged here."""
+    try:
+        base, revision = Path(record["model"]["root"]), str(record["model"]["revision"])
+        serving = of_record(record, digests(base, revision))
+    except (KeyError, TypeError, ValueError):
+        return ""  # it serves no revision of ours
+    model = base / "revisions" / revision
+    sliced = _read(base / "receipts" / f"{revision}.json").get("sliced")
+    if sliced and not (model / LOCAL).is_file():
+        return f"{model} has slices of {', '.join(sliced)}, and no {LOCAL} says which of their rows are there"
+    directory = Path(serving.directory) if serving.directory else model
+    return unsafe(serving, _local(directory / LOCAL), directory)
+
+
+def digests(base: Path, revision: str) -> dict[str, str]:
+    """Of the whole files of a revision, by path: also of shards that are slices there, which its receipt does not name.
+
+    base: directory of the checkpoint. What cannot be read says nothing.
+    """
+    places = (
+        base / "manifests" / f"{revision}.json",
+        base / "revisions" / revision / LOCAL,
+        base / "receipts" / f"{revision}.json",
+    )
+    return {path: digest for place in places for path, digest in _digests(_read(place)).items()}
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def _digests(held: Mapping[str, Any]) -> dict[str, str]:
+    """Of the files that a manifest, a receipt or engram-local.json names."""
+    try:
+        return {str(item["path"]): str(item["digest"]) for item in held["files"]}
+    except (KeyError, TypeError):
+        return {}
+
+
+def _local(path: Path) -> Local | None:
+    """None where nothing is there, or nothing of ours."""
+    held = _read(path)
+    try:
+        return Local(
+            revision=str(held["revision"]),
+            rows=rows_string(held["layers"]),
+            rule=str(held["rule"]),
+            tp=int(held["tp_size"]),
+            rank=int(held["rank"]),
+            digests=_digests(held),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def main(argv: Sequence[str]) -> int:
+    """0: the engine may start. 1: it may not, and the journal has the reason."""
+    if len(argv) != 1:
+        sys.stderr.write("usage: engine-rows.py RECORD\n")
+        return 2
+    found = problem(_read(Path(argv[0])))
+    if found:
+        sys.stderr.write(f"engine-rows: {found}. Cure: {_CURE}\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
