@@ -16,6 +16,7 @@ from .layout import Layout
 from .manifest import PARTIAL
 from .prune import TRASH
 from .receipt import ReceiptError, render
+from .row_place import RowPlace
 
 
 def read(layout: Layout) -> replacing.Replacing | None:
@@ -63,6 +64,7 @@ def discard(layout: Layout, revision: str) -> None:
         layout.receipt(revision).unlink(missing_ok=True)
         layout.manifest(revision).unlink(missing_ok=True)
         forget_config(layout, revision)
+        RowPlace(layout, layout.revision(revision)).journal.unlink(missing_ok=True)
         shutil.rmtree(place, ignore_errors=True)
     except OSError as error:
         raise HostError(

@@ -112,9 +112,13 @@ class View(Look[Request, RowSurvey, RowStaging]):
         room = budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"])
         found = [room_check(room, self.request.node)]
         found += [_problem_check(problem, self.request.node) for problem in self.staging.problems]
-        place = self.request.place
-        served = row_serving.check(row_serving.look(place.layout), self.staging, place.directory, self.request.node)
+        served = self.served()
         return [check.to_dict() for check in [*found, *([served] if served else [])]]
+
+    def served(self) -> Check | None:
+        """Where a running engine reads the rows that would change."""
+        place = self.request.place
+        return row_serving.check(row_serving.look(place.layout), self.staging, place.directory, self.request.node)
 
     def told(self) -> dict[str, Any]:
         return {"checks": self.checks(), "needed": self.needed(), "stages": self.staging.changed}
@@ -126,6 +130,9 @@ class View(Look[Request, RowSurvey, RowStaging]):
             texts.append(
                 f"not enough room for the Engram rows: {room.found}, expected {room.expected}. Cure: {room.cure}"
             )
+        served = self.served()
+        if served:
+            texts.append(f"{served.found}. Cure: {served.cure}")
         if self.request.rows.placement == "shard" and not self.request.place.directory.is_dir():
             texts.append(
                 f"{self.request.place.directory} is not there; stage the revision without these shards first "

@@ -31,10 +31,9 @@ class RowPlace:
 
     @property
     def journal(self) -> Path:
-        """One for the slices in revisions, one for each other directory: a run for another placement ends none of what it says."""
-        inside = self.directory.parent == self.layout.revisions
-        other = "" if inside else f"-{hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]}"
-        return self.layout.stagings / f".engram{other}.journal"
+        """One for each directory: a run for another revision or placement ends none of what it says."""
+        place = hashlib.sha256(str(self.directory).encode()).hexdigest()[:12]
+        return self.layout.stagings / f".engram-{place}.journal"
 
     @property
     def lease(self) -> Path:

@@ -62,7 +62,7 @@ class Local:
 def unsafe(serving: Serving, local: Local | None, directory: Path) -> str:
     """Why an engine that is started from this unit would read other rows than its own, or an empty text. local: of that directory."""
     if local is None:
-        return ""  # it finds no rows there, and takes those of the whole shards
+        return ""  # vLLM finds no rows there, and takes those of the whole shards
     known = serving.digests
     wrong = [path for path, digest in local.digests.items() if path in known and digest != known[path]]
     if wrong:
@@ -104,11 +104,30 @@ def problem(record: Mapping[str, Any]) -> str:
     except (KeyError, TypeError, ValueError):
         return ""  # it serves no revision of ours
     model = base / "revisions" / revision
-    sliced = _read(base / "receipts" / f"{revision}.json").get("sliced")
-    if sliced and not (model / LOCAL).is_file():
-        return f"{model} has slices of {', '.join(sliced)}, and no {LOCAL} says which of their rows are there"
     directory = Path(serving.directory) if serving.directory else model
+    sliced = _read(base / "receipts" / f"{revision}.json").get("sliced")
+    untold = _untold(model, [str(path) for path in sliced]) if isinstance(sliced, list) else []
+    if untold:
+        return f"{model} has slices of {', '.join(untold)}, and no {LOCAL} says which of their rows are there"
+    if serving.directory and serving.rows and not (directory / LOCAL).exists():
+        return f"{directory} has no {LOCAL}, and the engine is told to read the rows {serving.rows} there"
     return unsafe(serving, _local(directory / LOCAL), directory)
+
+
+def _untold(model: Path, sliced: Sequence[str]) -> list[str]:
+    """Which of these files of a revision have holes, and nothing of ours says where. A whole shard that is to become a slice has none."""
+    local = _local(model / LOCAL)
+    told = local.digests if local else {}
+    return [path for path in sliced if path not in told and _holes(model / path)]
+
+
+def _holes(path: Path) -> bool:
+    """Also of a file that is not there."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return True
+    return stat.st_blocks * 512 < stat.st_size
 
 
 def digests(base: Path, revision: str) -> dict[str, str]:

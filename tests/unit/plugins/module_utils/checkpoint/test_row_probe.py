@@ -19,6 +19,8 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt impor
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_serving import unsafe_unit
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_state import NAME, Held, RowState, render
 
+#: As the launcher of tsw2k writes it, for slices that its own script made.
+FOREIGN = '{"layers": {"1": [1, 2]}, "rank": 0, "tp_size": 4, "revision": "x"}'
 A, B = "rev-a", "rev-b"
 OLD, NEW = "crc64nvme:00000000000000aa", "crc64nvme:00000000000000bb"
 
@@ -47,6 +49,11 @@ class Node:
         held = Held("s", 100, digest, "aa", ((0, 8),))
         state = RowState("tiny", rank=rank, tp_size=tp, created="2026-11-30T16:00:00Z", files=(held,), **given)
         (place / NAME).write_text(render(state))
+
+    def holes(self):
+        """The shard as a slice: all of it is a hole."""
+        with (self.layout.revision(A) / "s").open("wb") as shard:
+            shard.truncate(1 << 20)
 
     def record(self, engram="", **more):
         model = {"root": str(self.layout.base), "revision": A, **({"engram": str(engram)} if engram else {})}
@@ -97,15 +104,49 @@ def test_a_unit_that_names_its_rows(node, ranges, code):
     assert node.start(node.record(node.shared, env={"SPARK_ENGRAM_ROWS": ranges}))[0] == code
 
 
-@pytest.mark.parametrize(("rows", "code"), [({}, 0), ({"tp": 4}, 1), ({"digest": NEW}, 0), (None, 1)])
+@pytest.mark.parametrize(("rows", "code"), [({}, 0), ({"tp": 4}, 1), ({"digest": NEW}, 0)])
 def test_slices_in_the_revision(tmp_path, rows, code):
-    """Their own record says what they are slices of. Without it nothing says which rows are holes."""
+    """Their own record says what they are slices of."""
     node = Node(tmp_path, sliced=("s",))
-    if rows is not None:
-        node.rows(node.layout.revision(A), placement="shard", **rows)
-    found, said = node.start(node.record())
-    assert found == code
-    assert rows is not None or "has slices of s, and no engram-local.json says" in said
+    node.holes()
+    node.rows(node.layout.revision(A), placement="shard", **rows)
+    assert node.start(node.record())[0] == code
+
+
+@pytest.mark.parametrize("text", [None, "torn", "{}", "no files", "of another engine"])
+def test_slices_of_which_nothing_says_which_rows_are_holes(tmp_path, text):
+    node = Node(tmp_path, sliced=("s",))
+    node.holes()
+    local = node.layout.revision(A) / NAME
+    node.rows(local.parent, placement="shard")
+    if text is None:
+        local.unlink()
+    elif text == "no files":
+        local.write_text(json.dumps({**json.loads(local.read_text()), "files": []}))
+    else:
+        local.write_text(FOREIGN if text == "of another engine" else text)
+    code, said = node.start(node.record())
+    assert code == 1 and "has slices of s, and no engram-local.json says" in said
+
+
+def test_a_whole_shard_that_is_to_become_a_slice_is_read_as_it_is(tmp_path):
+    """The receipt says first what a revision is to have; until the slice is there the shard is whole."""
+    node = Node(tmp_path, sliced=("s",))
+    (node.layout.revision(A) / "s").write_bytes(b"x" * 8192)
+    assert node.start(node.record()) == (0, "")
+    node.holes()
+    assert node.start(node.record())[0] == 1
+
+
+def test_an_engine_that_is_told_its_rows_finds_no_others(node):
+    """It reads them by what it is told, with or without a record."""
+    told = {"env": {"SPARK_ENGRAM_ROWS": "1:10:20"}, "engine": "sglang"}
+    code, said = node.start(node.record(node.shared, **told))
+    assert code == 1 and "has no engram-local.json, and the engine is told to read the rows 1:10:20 there" in said
+    (node.shared / NAME).write_text(FOREIGN)
+    assert node.start(node.record(node.shared, **told)) == (0, "")
+    (node.shared / NAME).unlink()
+    assert node.start(node.record(**told)) == (0, "")  # whole shards
 
 
 def test_no_rows_are_those_of_the_whole_shards(node):
@@ -113,9 +154,7 @@ def test_no_rows_are_those_of_the_whole_shards(node):
     assert node.start(node.record()) == (0, "")
 
 
-@pytest.mark.parametrize(
-    "text", ["", "torn", "[]", "{}", '{"layers": {"1": [1, 2]}, "rank": 0, "tp_size": 4, "revision": "x"}']
-)
+@pytest.mark.parametrize("text", ["", "torn", "[]", "{}", FOREIGN])
 def test_a_record_of_rows_that_is_not_ours_is_the_engines_business(node, text):
     """Not to go back to, though: what the rows are is not known."""
     (node.shared / NAME).write_text(text)

@@ -17,7 +17,9 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import journal, row_apply
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import Layout
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_place import RowPlace
 from ansible_collections.gb10.ring.plugins.modules import engram_rows
 from ansible_collections.gb10.ring.tests.lab import engram_reader
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
@@ -344,6 +346,20 @@ def test_a_run_for_another_placement_ends_nothing_that_a_killed_one_left(monkeyp
     assert sorted(path.name for path in (one.root / "tiny/staging").iterdir()) == [".lock"]
 
 
+@pytest.mark.usefixtures("quick")
+def test_a_run_for_another_revision_ends_nothing_that_a_killed_one_left(monkeypatch, states, node):
+    for last in range(100):
+        one = node(str(last), "shard", "updated")
+        assert end(one, monkeypatch, last), "no run left rows in a partial file"
+        journals = (one.root / "tiny/staging").glob("*.journal")
+        if any('"line": "proved"' in path.read_text() for path in journals):
+            break
+    assert (one.place() / f"{SECOND}.partial").exists() and not one.run(*states["one"], "one")["changed"]
+    assert one.go()["moved"]["resumed_bytes"] > 0
+    assert engram_reader.problems(one.place(), one.whole) == []
+    assert sorted(path.name for path in (one.root / "tiny/staging").iterdir()) == [".lock"]
+
+
 @pytest.mark.parametrize("placement", ["directory", "shard"])
 def test_a_run_whose_addresses_expire_keeps_the_slice_that_stays(node, placement):
     one = node("node", placement, "deleted")
@@ -361,7 +377,8 @@ def test_a_second_name_of_another_revisions_slice_is_no_partial_file(node):
     place.mkdir()
     os.link(other / THIRD, place / f"{THIRD}.partial")
     body, stat = one.small.files[THIRD], (other / THIRD).stat()
-    with contextlib.closing(journal.Journal(one.root / "tiny/staging/.engram.journal")) as lines:
+    where = RowPlace(Layout(str(one.root), "tiny"), place)
+    with contextlib.closing(journal.Journal(where.journal)) as lines:
         lines.begin(File(THIRD, len(body), "", f"crc64nvme:{row_process.crc(body):016x}"), "crc64nvme")
     assert not one.go().get("failed")
     assert (other / THIRD).stat().st_mtime_ns == stat.st_mtime_ns and (other / THIRD).samefile(place / THIRD)
