@@ -27,6 +27,7 @@ description:
   - >-
     With O(placement=shard) the revision has to be staged without the shards with tables, see
     O(gb10.ring.checkpoint_stage#module:sliced). With O(placement=full) nothing is brought; the result says what the engine has to be told.
+  - Rows that a running engine of the node reads are not made others; the group has to be stopped first.
   - Credentials stay on the controller. The node gets presigned addresses, which are in no file that outlives the task.
 extends_documentation_fragment:
   - gb10.ring.checkpoint_s3

@@ -296,6 +296,8 @@ def test_rows_under_a_running_engine_are_told_of_at_once(site, tmp_path, monkeyp
     monkeypatch.setattr(row_serving, "_runs", lambda: True)
     assert bad(site.rows("one", placement, phase="budget")) == {}
     assert list(bad(site.rows("one", placement, 4, phase="budget"))) == ["checkpoint.engram_served"]
+    refused = site.rows("one", placement, 4)  # by a task of its own, too
+    assert refused["failed"] and "would become others. Cure: stop the group first" in refused["msg"]
     site.change(THIRD, -1)
     found = bad(site.rows("two", placement, phase="budget"))
     assert list(found) == (["checkpoint.engram_served"] if placement == "directory" else [])
