@@ -173,7 +173,7 @@ class Standing:
     """Where a node stands. complete: revisions that are there whole. serves: the revision its engine's unit names.
 
     healthy: whether its part of the group serves; None when nobody looked. unfit: why revisions that are there whole cannot be
-    served with the Engram rows of this node. damaged: which files of the others are not as they were verified.
+    served with the Engram rows of this node. damaged: which files of others are not as they were verified.
     """
 
     node: str
