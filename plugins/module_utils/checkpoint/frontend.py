@@ -177,7 +177,7 @@ class View(Look[Request, Survey, Staging]):
 
 
 def view(request: Request) -> View:
-    survey = look(request.layout, request.manifest.revision)
+    survey = look(request.layout, request.manifest.revision, adopts=True)
     survey = dataclasses.replace(survey, damaged=_damaged(request, survey))
     staging = decide(request.manifest, survey, request.sliced)
     # awscrt is megabytes of a library: nothing for a run that finds everything in place.

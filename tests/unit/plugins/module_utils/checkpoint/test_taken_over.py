@@ -10,7 +10,8 @@ import os
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, inspection
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import frontend, inspection, survey
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.decide import Disk
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
 from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, stage_request
 
@@ -121,3 +122,27 @@ def test_what_is_linked_is_read_once_an_inode_and_by_a_full_verify_alone(store, 
     assert read == []
     assert budget_of(store, tmp_path) == ({}, ["a.txt"])
     assert sorted(read) == ["b.txt", "same"]
+
+
+# --- a replacement in place that did not end --------------------------------------------------------------------------
+
+
+def used(root):
+    sizes = {path.stat().st_ino: path.stat().st_blocks * 512 for path in root.rglob("*") if path.is_file()}
+    return sum(sizes.values())
+
+
+def test_the_budget_counts_what_a_third_revision_takes_over_from_the_second(store, tmp_path, monkeypatch):
+    size = 2 << 20
+    monkeypatch.setattr(survey, "disk_of", lambda _path: Disk(7 << 20, (7 << 20) - used(tmp_path)))
+    store.objects |= {name: name.encode() * (size // 3) for name in ("one", "two")}
+    layout, first = staged(store, tmp_path)
+    layout.current.symlink_to(layout.link_text(first))
+    store.objects |= {name: name.upper().encode() * (size // 3) for name in ("one", "two")}
+    broken(store, tmp_path, "two", in_place=True)
+    store.objects["a.txt"] = b"third"
+    told = frontend.view(request(store, tmp_path, phase="budget", in_place=True)).told()
+    assert (told["lacking"], [check["found"] for check in told["checks"] if not check["ok"]]) == (["a.txt", "two"], [])
+    assert told["budget"]["reclaimable"] == 0  # what is taken over is nothing to delete
+    _layout, third = staged(store, tmp_path, in_place=True)
+    assert fetched(store) == ["a.txt", "two"] and contents(layout.revision(third)) == store.objects
