@@ -59,7 +59,8 @@ options:
     description:
       - >-
         With V(full) and O(phase=budget) every file of the revision that is there is read again, at O(verify_rate_limit) at most, and
-        one whose digest is wrong is fetched again.
+        one whose digest is wrong is fetched again. So is every file of another revision that would be linked to; one whose digest is
+          wrong is fetched, and stays as it is where it lies.
       - With V(recorded), sizes and modification times are compared with those that the files had when they were verified.
     type: str
     choices: [recorded, full]
@@ -208,11 +209,11 @@ standing:
   type: dict
   sample:
     current: 6d2f1f7a3c0b9e55
-    record: {active: 6d2f1f7a3c0b9e55, previous: 0c4a5f2d17be9a31, target: "", downtime_s: 9.4}
+    record: {active: 6d2f1f7a3c0b9e55, previous: 0c4a5f2d17be9a31, target: "", downtime_s: 9.4, left: ""}
     complete: [0c4a5f2d17be9a31, 6d2f1f7a3c0b9e55]
     serves: 6d2f1f7a3c0b9e55
 damaged:
-  description: Files whose bytes are wrong although size and time are right, with what was found.
+  description: Files whose bytes are wrong although size and time are right, with what was found; of other revisions C(../REVISION/PATH).
   returned: with O(phase=budget)
   type: dict
   sample: {}

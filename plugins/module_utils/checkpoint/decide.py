@@ -22,6 +22,8 @@ from .row_state import NAME, Held
 
 #: What is wrong with a file of which the revision has a slice.
 SLICE = "a slice"
+#: What stands before ``REVISION/PATH`` of a damaged file of another revision: where it lies, seen from the revision.
+ELSEWHERE = "../"
 #: keep: in the revision. staged: fetched by an earlier run that did not end. link: equal to a file of another revision.
 Action = Literal["keep", "staged", "link", "fetch"]
 
@@ -76,7 +78,7 @@ class Survey:
     """What the node holds. present, staged: files in the revision's and in its staging directory.
 
     leftovers: bytes allocated in the staging directories of other revisions. config_text: config.json of the revision.
-    damaged: files of the revision whose bytes were read and are wrong, with what was found.
+    damaged: files of the revision whose bytes were read and are wrong, with what was found; those of others as ``../REVISION/PATH``.
     """
 
     disk: Disk
@@ -97,7 +99,11 @@ class Survey:
     @property
     def bad(self) -> frozenset[int]:
         """Inodes of damaged files, which other revisions may share."""
-        found = (self.present.get(path) for path in self.damaged)
+        trees = {other.receipt.revision: other.found for other in self.others}
+        found = [self.present.get(path) for path in self.damaged]
+        for name in self.damaged:
+            revision, _slash, path = name.removeprefix(ELSEWHERE).partition("/")
+            found += [trees.get(revision, {}).get(path)] if name.startswith(ELSEWHERE) else []
         return frozenset(stat.inode for stat in found if stat and stat.inode)
 
 
@@ -169,7 +175,7 @@ def decide(manifest: Manifest, survey: Survey, sliced: Iterable[str] = ()) -> St
 def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     wrong = {**survey.damaged, **wrong_files(survey.receipt, survey.present)} if survey.receipt else {}
     wrong |= dict.fromkeys(survey.receipt.sliced, SLICE) if survey.receipt else {}
-    equal, texts = _linkable(survey), _originals(survey.others)
+    equal, texts, bad = _linkable(survey), _originals(survey.others), survey.bad
     steps = []
     for file in manifest.files:
         record = survey.journal.get(file.path)
@@ -178,7 +184,7 @@ def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
         action: Action = "fetch"
         if survey.receipt and file.path not in wrong:
             action = "keep"
-        elif record and record.digest == file.digest and record.matches(survey.staged.get(file.path)):
+        elif record and record.digest == file.digest and _came(record, survey.staged.get(file.path), bad):
             action = "staged"
         elif source or text is not None:
             action = "link"
@@ -188,6 +194,11 @@ def _steps(manifest: Manifest, survey: Survey) -> tuple[Step, ...]:
     return tuple(steps)
 
 
+def _came(record: Entry, staged: Stat | None, bad: frozenset[int]) -> bool:
+    """Whether an earlier run brought this file, and not by a link to one that is known to be damaged."""
+    return staged is not None and record.matches(staged) and staged.inode not in bad
+
+
 def _linkable(survey: Survey) -> dict[tuple[int, str], str]:
     """``REVISION/PATH`` by size and digest, of files of other revisions that can be linked to."""
     equal: dict[tuple[int, str], str] = {}
@@ -195,6 +206,19 @@ def _linkable(survey: Survey) -> dict[tuple[int, str], str]:
         for entry, _stat in other.intact(survey.disk, survey.bad):
             equal.setdefault((entry.size, entry.digest), f"{other.receipt.revision}/{entry.path}")
     return equal
+
+
+def shared(staging: Staging, survey: Survey) -> dict[str, tuple[str, int]]:
+    """Digest and inode, by ``REVISION/PATH``, of files of other revisions that this one gets a name of, or got in an earlier run."""
+    inodes = {
+        f"{other.receipt.revision}/{path}": stat.inode for other in survey.others for path, stat in other.found.items()
+    }
+    found = {step.source: (step.file.digest, inodes[step.source]) for step in staging.of("link") if step.source}
+    for step in staging.of("staged"):
+        inode = survey.staged[step.file.path].inode
+        names = [name for name, other in inodes.items() if inode and other == inode]
+        found |= dict.fromkeys(names[:1], (step.file.digest, inode))
+    return found
 
 
 def _originals(others: Iterable[OtherRevision]) -> dict[tuple[int, str], str]:

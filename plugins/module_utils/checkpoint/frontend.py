@@ -19,7 +19,7 @@ from .bringing import Brought, How, Look, Work, attended, read_sources
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
 from .inplace import InPlace, in_place
-from .inspection import damaged_files
+from .inspection import damaged_files, damaged_sources
 from .layout import Layout
 from .lock import locked
 from .options import range_problems
@@ -177,7 +177,7 @@ class View(Look[Request, Survey, Staging]):
 
 
 def view(request: Request) -> View:
-    survey = look(request.layout, request.manifest.revision)
+    survey = look(request.layout, request.manifest.revision, adopts=True)
     survey = dataclasses.replace(survey, damaged=_damaged(request, survey))
     staging = decide(request.manifest, survey, request.sliced)
     # awscrt is megabytes of a library: nothing for a run that finds everything in place.
@@ -186,10 +186,13 @@ def view(request: Request) -> View:
 
 
 def _damaged(request: Request, survey: Survey) -> dict[str, str]:
-    """Files of the revision that this run's budget found to be wrong, or that turn out to be when all of them are read."""
-    if request.verify == "full" and request.phase == "budget":
-        return damaged_files(request.layout, survey, request.how.python_path, request.verify_rate_limit)
-    return dict(request.damaged)
+    """Files that this run's budget found to be wrong, or that turn out to be when all that the revision has or gets a name of are read."""
+    if request.verify != "full" or request.phase != "budget":
+        return dict(request.damaged)
+    layout, path, limit = request.layout, request.how.python_path, request.verify_rate_limit
+    own = damaged_files(layout, survey, path, limit)
+    looked = dataclasses.replace(survey, damaged=own)
+    return own | damaged_sources(layout, looked, request.manifest, request.sliced, python_path=path, rate_limit=limit)
 
 
 def stage(request: Request) -> Brought:

@@ -40,6 +40,7 @@ class InPlace:
 
     dropped: other revisions that are deleted first, because what they share with the old one would stay on the disk.
     carried: slices of Engram shards whose rows did not change: the new revision gets them, with what vouches for their rows.
+    at_once: bytes that the dropped ones give back.
     """
 
     receipt: Receipt
@@ -50,6 +51,7 @@ class InPlace:
     limit: int
     dropped: tuple[str, ...] = ()
     carried: tuple[str, ...] = ()
+    at_once: int = 0
 
     @property
     def old(self) -> str:
@@ -69,7 +71,7 @@ class InPlace:
             "old": self.old,
             "files": [step.path for step in self.replaced],
             "dropped": list(self.dropped),
-            "frees": self.used - self.after + sum(step.needs for step in self.steps),
+            "frees": self.at_once + sum(step.frees for step in self.steps),
             "peak": self.peak,
             "after": self.after,
             "limit": self.limit,
@@ -131,7 +133,17 @@ def _plan(
         running += step.needs - step.frees
         peak = max(peak, running)
     running += also_needed
-    return InPlace(old.receipt, tuple(steps), used, max(peak, running), running, limit, tuple(dropped), carried)
+    return InPlace(
+        receipt=old.receipt,
+        steps=tuple(steps),
+        used=used,
+        peak=max(peak, running),
+        after=running,
+        limit=limit,
+        dropped=tuple(dropped),
+        carried=carried,
+        at_once=gone.at_once,
+    )
 
 
 def _same_rows(file: File, old: OtherRevision) -> bool:

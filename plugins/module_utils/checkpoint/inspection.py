@@ -6,18 +6,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 from ..report.checks import Check
 from . import info, standing, switch
-from .decide import Survey
+from .decide import ELSEWHERE, Survey, decide, shared
 from .hashing import file_digest
 from .layout import Layout
-from .manifest import ManifestError, name_problem
+from .manifest import Manifest, ManifestError, name_problem
 from .options import range_problems
 from .rate import Bucket
 from .row_standing import Rows
-from .runtime import load_crc64
+from .runtime import Crc, load_crc64
 from .survey import current_revision, look
 
 
@@ -73,15 +75,39 @@ def damaged_files(layout: Layout, survey: Survey, python_path: str, rate_limit: 
     if survey.receipt is None:
         return {}
     crc, bucket = load_crc64(python_path), Bucket(rate_limit)
-    found = {}
-    for path, entry in survey.receipt.on_disk().items():
-        if entry.digest.startswith("etag:"):
-            continue  # nothing to compare with: the store had no checksum when it was staged
-        try:
-            digest = file_digest(layout.revision(survey.receipt.revision) / path, entry.digest, crc, bucket)
-        except (OSError, LookupError) as error:
-            found[path] = f"cannot be verified: {error}"
-            continue
-        if digest != entry.digest:
-            found[path] = f"digest {digest} instead of {entry.digest}"
-    return found
+    place = layout.revision(survey.receipt.revision)
+    found = {path: _wrong(place / path, entry.digest, crc, bucket) for path, entry in survey.receipt.on_disk().items()}
+    return {path: text for path, text in found.items() if text}
+
+
+def damaged_sources(
+    layout: Layout, survey: Survey, wanted: Manifest, sliced: tuple[str, ...], *, python_path: str, rate_limit: int
+) -> dict[str, str]:
+    """Every file of another revision that would be linked to and whose bytes are not those that were verified, as ``../REVISION/PATH``.
+
+    Each is read once, whatever names it has. Where another revision has the file once more, that one is read next. What is copied
+    by chunks is read back when it is, so nothing is read for that here.
+    """
+    crc, bucket = load_crc64(python_path), Bucket(rate_limit)
+    found: dict[str, str] = {}
+    read: set[int] = set()
+    while True:
+        known = replace(survey, damaged={**survey.damaged, **found})
+        names = shared(decide(wanted, known, sliced), known)
+        fresh = {inode: (name, digest) for name, (digest, inode) in names.items() if inode not in read}
+        if not fresh:
+            return found
+        read |= fresh.keys()
+        texts = {name: _wrong(layout.revisions / name, digest, crc, bucket) for name, digest in fresh.values()}
+        found |= {f"{ELSEWHERE}{name}": text for name, text in texts.items() if text}
+
+
+def _wrong(path: Path, wanted: str, crc: Crc | None, bucket: Bucket) -> str:
+    """What is wrong with the bytes of this file, or an empty text."""
+    if wanted.startswith("etag:"):
+        return ""  # nothing to compare with: the store had no checksum when it was staged
+    try:
+        digest = file_digest(path, wanted, crc, bucket)
+    except (OSError, LookupError) as error:
+        return f"cannot be verified: {error}"
+    return "" if digest == wanted else f"digest {digest} instead of {wanted}"

@@ -51,8 +51,15 @@ class Seen:
     @property
     def protected(self) -> frozenset[str]:
         """Never touched: what is active or served, what was before, and both ends of a switch that is under way."""
-        names = {self.current, self.serves, self.record.active, self.record.previous, self.record.target, *self.busy}
-        return frozenset(name for name in names if name)
+        names = {
+            self.current,
+            self.serves,
+            self.record.active,
+            self.record.previous,
+            self.record.target,
+            self.record.left,
+        }
+        return frozenset(name for name in names | self.busy if name)
 
 
 @dataclass(frozen=True)
@@ -123,7 +130,7 @@ def _revision(seen: Seen, name: str, goes: bool, keep: int) -> Item:
         seen.serves: "the engine serves it",
         seen.record.previous: "the one before the active one",
         seen.record.target: "a switch to it is under way",
-        seen.record.active if seen.record.open else "": "a switch from it is under way",
+        (seen.record.active or seen.record.left) if seen.record.open else "": "a switch from it is under way",
         seen.current: "active",
     }
     why = f"more than {keep} revisions (checkpoint_keep)" if goes else roles.get(name, f"among the last {keep}")

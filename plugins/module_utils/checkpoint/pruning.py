@@ -86,7 +86,7 @@ def after_switch(layout: Layout, revision: str, keep: int) -> int:
     seen = look(layout, ())
     if seen.busy:
         return 0
-    origin = seen.record.active if seen.record.open else seen.current
+    origin = (seen.record.active or seen.record.left) if seen.record.open else seen.current
     previous = origin if origin != revision else seen.record.previous
     known = {**seen.revisions, **({} if revision in seen.revisions else {revision: {}})}
     return prune(replace(seen, current=revision, record=Record(revision, previous), revisions=known), keep, False).frees

@@ -101,6 +101,12 @@ def wrong_files(receipt: Receipt, found: Mapping[str, Stat]) -> dict[str, str]:
     return wrong
 
 
+def wrong_text(wrong: Mapping[str, str], most: int = 5) -> str:
+    """What ``wrong_files`` found, for a person; empty when it found nothing."""
+    listed = [f"{path} ({what})" for path, what in sorted(wrong.items())]
+    return ", ".join([*listed[:most], *([f"{len(listed) - most} more"] if len(listed) > most else [])])
+
+
 def render(receipt: Receipt) -> str:
     values = {name: value for name, value in asdict(receipt).items() if name != "derived"}
     return json.dumps(values, indent=1) + "\n"

@@ -6,12 +6,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..report.checks import Check, errors, line
 from . import units
-from .switch import Standing, needs_switch, origin_of, target_of_rollback
+from .switch import Standing, lost_way_back, needs_switch, origin_of, target_of_rollback
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,8 @@ class Decision:
     """revision: what all nodes shall serve. origin: what they go back to if it fails, empty when there is nothing.
 
     stage: whether bytes move or files are made. switch: whether the group has to change over. in_place: nodes that have to
-    give up their old revision file by file, given_up: which files these are. refusal: why nothing may be done.
+    give up their old revision file by file, given_up: which files these are. lost: why the active revision is nothing to go back
+    to, of each node where it is not whole. refusal: why nothing may be done.
     """
 
     revision: str
@@ -101,6 +102,7 @@ class Decision:
     switch: bool = False
     in_place: tuple[str, ...] = ()
     given_up: tuple[str, ...] = ()
+    lost: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
     refusal: str = ""
     rows: tuple[Mapping[str, str], ...] = ()
@@ -132,7 +134,8 @@ class Decision:
         if self.switch and self.origin == self.revision and not self.stage:
             parts.append(f"start all nodes again with revision {self.revision}")
         elif self.switch:
-            back = f"on failure back to {self.origin}" if self.origin else "with nothing to go back to"
+            lost = f" ({'; '.join(self.lost)})" if self.lost else ""
+            back = f"on failure back to {self.origin}" if self.origin else f"with nothing to go back to{lost}"
             parts.append(f"switch all nodes to {self.revision}, {back}")
         return "; ".join(parts)
 
@@ -147,8 +150,12 @@ def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decis
     in_place = tuple(node.name for node in nodes if node.in_place or node in rows)
     origin = "" if in_place else _way_back(nodes, revision)
     switch = bool(reasons)
+    lost = _lost(nodes, revision)
     found = [check for node in nodes for check in node.checks]
-    bad = errors(found if consent else [*found, *(check for node in rows for check in _rows_checks(node))])
+    if not consent:
+        found += [check for node in rows for check in _rows_checks(node)]
+        found += [_lost_check(name, why).to_dict() for name, why in lost.items()]
+    bad = errors(found)
     return Decision(
         revision=revision,
         origin=origin,
@@ -156,6 +163,7 @@ def decide(nodes: Sequence[Node], revision: str, consent: bool = False) -> Decis
         switch=switch,
         in_place=in_place,
         given_up=_given_up(nodes, revision),
+        lost=tuple(f"{name}: {why}" for name, why in lost.items()),
         reasons=tuple(reasons),
         refusal="\n".join(["nothing was changed:", *(f"- {line(check)}" for check in bad)]) if bad else "",
         rows=tuple(_row(node, _downtime(nodes) if switch else "none") for node in nodes),
@@ -166,6 +174,24 @@ def _way_back(nodes: Sequence[Node], revision: str) -> str:
     """The revision to go back to. An older one would be started with the shared rows of this one, which its engine cannot tell from its own."""
     origin = origin_of(tuple(node.standing for node in nodes))
     return "" if origin != revision and any(node.shares_change for node in nodes) else origin
+
+
+def _lost(nodes: Sequence[Node], revision: str) -> dict[str, str]:
+    """Why the active revision is nothing to go back to, by node. Where rows of all revisions lie in one place, what changes these says it."""
+    standings = [replace(node.standing, unfit={}) if node.shares else node.standing for node in nodes]
+    return lost_way_back(tuple(standings), revision)
+
+
+def _lost_check(name: str, why: str) -> Check:
+    return Check(
+        id="checkpoint.way_back",
+        node=name,
+        ok=False,
+        found=f"{why}; it is active, and the group could not go back to it",
+        expected="the active revision is whole until the group has accepted another one",
+        cure="bring it in order first (restage.yml or site.yml from a prefix that holds it, which fetches those files alone), or set "
+        "checkpoint_in_place to true: if the new revision is refused then, the group stays stopped",
+    )
 
 
 def _given_up(nodes: Sequence[Node], revision: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from ..plan import Plan
 from . import row_standing, switch
 from .activate import Activation, Link, activation
 from .layout import Layout
-from .receipt import Receipt, ReceiptError, wrong_files
+from .receipt import Receipt, ReceiptError, wrong_files, wrong_text
 from .row_standing import Rows
 from .survey import current_revision, read_receipt, receipts, tree
 
@@ -33,17 +33,29 @@ def read_record(layout: Layout) -> switch.Record:
 
 def state(layout: Layout, engine_record: str = ENGINE_RECORD, rows: Rows | None = None) -> dict[str, Any]:
     """The standing of this node, for a decision of the group. rows: what its engine reads."""
-    there = [
-        receipt for receipt in receipts(layout) if not wrong_files(receipt, tree(layout.revision(receipt.revision)))
-    ]
-    problems = {receipt.revision: row_standing.unsafe(layout, receipt, rows) for receipt in there}
+    known = receipts(layout)
+    damaged = {one.revision: wrong_text(wrong_files(one, tree(layout.revision(one.revision)))) for one in known}
+    current = current_revision(layout)
+    damaged |= {current: _gone(layout, current)} if current and current not in damaged else {}
+    problems = {
+        receipt.revision: row_standing.unsafe(layout, receipt, rows)
+        for receipt in known
+        if not damaged[receipt.revision]
+    }
     return {
-        "current": current_revision(layout),
+        "current": current,
         "record": asdict(read_record(layout)),
         "complete": [name for name, problem in problems.items() if not problem],
         "unfit": {name: problem for name, problem in problems.items() if problem},
+        "damaged": {name: text for name, text in damaged.items() if text},
         "serves": served(layout, engine_record),
     }
+
+
+def _gone(layout: Layout, revision: str) -> str:
+    """Why a revision is not among those with a receipt and a directory; empty for one that was never verified or given up."""
+    receipt, problem = _receipt(layout, revision)
+    return problem or ("its directory is missing" if receipt else "")
 
 
 def served(layout: Layout, path: str = ENGINE_RECORD) -> str:

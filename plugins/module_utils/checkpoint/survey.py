@@ -23,8 +23,11 @@ from .receipt import Entry, Receipt, ReceiptError, Stat, parse
 from .replacing import Replacing
 
 
-def look(layout: Layout, revision: str) -> Survey:
-    """What there is of this revision and beside it. Raises HostError when the disk cannot be read."""
+def look(layout: Layout, revision: str, adopts: bool = False) -> Survey:
+    """What there is of this revision and beside it. Raises HostError when the disk cannot be read.
+
+    adopts: as it will be once the staging of a replacement in place that did not end is gone on with for this revision.
+    """
     problem = split_problem(layout)
     receipt = replacing = None
     try:
@@ -33,12 +36,13 @@ def look(layout: Layout, revision: str) -> Survey:
     except ReceiptError as error:
         problem = str(error)
     directory = layout.revision(revision)
-    record = journal.parse(read_text(layout.journal(revision)) or "", journal.boot_id())
+    begun = _begun(layout, revision, replacing) if adopts else revision
+    record = journal.parse(read_text(layout.journal(begun)) or "", journal.boot_id())
     if replacing and replacing.old == revision and receipt is None:
         # Back to the one that was being replaced: what is left of it was verified.
         left = {entry.path: entry for entry in replacing.receipt.files if entry.path not in replacing.receipt.derived}
         record = journal.Record({**left, **record.files}, record.begun)
-    staging = layout.staging(revision)
+    staging = layout.staging(begun)
     # A run that was killed between its last rename and the receipt left a whole, unrecorded revision.
     staged = staging if staging.is_dir() or receipt else directory
     return Survey(
@@ -54,12 +58,19 @@ def look(layout: Layout, revision: str) -> Survey:
             for other in (*receipts(layout), *([replacing.receipt] if replacing else []))
             if other.revision != revision
         ),
-        leftovers=leftovers(layout),
+        leftovers={name: size for name, size in leftovers(layout).items() if name == revision or name != begun},
         current=current_revision(layout),
         config_text=exact_text(directory / CONFIG) if receipt else None,
         problem=problem,
         replacing=replacing,
     )
+
+
+def _begun(layout: Layout, revision: str, replacing: Replacing | None) -> str:
+    """The revision whose staging this one goes on with: its own, or that of what was to replace the old one before."""
+    if replacing is None or revision == replacing.old or layout.staging(revision).exists():
+        return revision
+    return replacing.new if layout.staging(replacing.new).is_dir() else revision
 
 
 def _other(layout: Layout, receipt: Receipt) -> OtherRevision:

@@ -30,13 +30,15 @@ class SwitchError(ValueError):
 class Record:
     """active: the revision that the group serves or goes back to. previous: the one before it. target: the one that it goes to.
 
-    Without a target the switch is over. downtime_s: what the last finished switch cost.
+    Without a target the switch is over. downtime_s: what the last finished switch cost. left: what was active here before a switch
+    that has no way back: it is nothing to go back to, and nothing to be deleted either.
     """
 
     active: str = ""
     previous: str = ""
     target: str = ""
     downtime_s: float | None = None
+    left: str = ""
 
     @property
     def open(self) -> bool:
@@ -55,6 +57,7 @@ def parse(text: str | None, where: str) -> Record:
             str(data["previous"]),
             str(data["target"]),
             None if seconds is None else float(seconds),
+            str(data.get("left") or ""),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise SwitchError(
@@ -82,13 +85,12 @@ def step(phase: Phase, record: Record, current: str, revision: str, origin: str 
     """
     came_from = origin if origin is not None else _origin(record, current)
     if phase == "now":
-        return Step(_settled(record, came_from, revision), revision)
+        return Step(_settled(record, came_from or record.left, revision), revision)
     if phase == "prepare":
-        return Step(Record(came_from, record.previous, revision, record.downtime_s), current)
+        left = "" if came_from else _origin(record, current) or record.left
+        return Step(Record(came_from, record.previous, revision, record.downtime_s, left), current)
     if phase == "revert":
-        # Where there was nothing before, the link stays: it could name nothing better.
-        over = Record(record.active, record.previous, "", record.downtime_s)
-        return Step(over, record.active or current) if record.open else Step(record, current)
+        return Step(_taken_back(record, current), record.active or current) if record.open else Step(record, current)
     if phase == "commit" and record.target != revision:
         raise SwitchError(
             f"revision {revision} was not prepared here ({state_text(record, current)}); run restage.yml or rollback.yml again"
@@ -97,11 +99,19 @@ def step(phase: Phase, record: Record, current: str, revision: str, origin: str 
         raise SwitchError(
             f"current is {current or 'absent'}, not {revision}: it was not committed here; run restage.yml again"
         )
-    return Step(record, revision) if phase == "commit" else Step(_settled(record, record.active, revision), revision)
+    if phase == "commit":
+        return Step(record, revision)
+    return Step(_settled(record, record.active or record.left, revision), revision)
 
 
 def _origin(record: Record, current: str) -> str:
     return record.active if record.open else current
+
+
+def _taken_back(record: Record, current: str) -> Record:
+    """The switch is given up. Where there was nothing to go back to, the link stays: it could name nothing better."""
+    stays = not record.active and bool(record.left) and current == record.target
+    return Record(record.active, record.left if stays else record.previous, "", record.downtime_s)
 
 
 def _settled(record: Record, origin: str, revision: str) -> Record:
@@ -163,7 +173,7 @@ class Standing:
     """Where a node stands. complete: revisions that are there whole. serves: the revision its engine's unit names.
 
     healthy: whether its part of the group serves; None when nobody looked. unfit: why revisions that are there whole cannot be
-    served with the Engram rows of this node.
+    served with the Engram rows of this node. damaged: which files of others are not as they were verified.
     """
 
     node: str
@@ -173,6 +183,7 @@ class Standing:
     serves: str = ""
     healthy: bool | None = None
     unfit: Mapping[str, str] = field(default_factory=dict)
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, node: str, data: Mapping[str, Any]) -> Standing:
@@ -181,9 +192,14 @@ class Standing:
             current=str(data.get("current") or ""),
             record=Record(**dict(data.get("record") or {})),
             complete=frozenset(str(name) for name in data.get("complete") or ()),
-            unfit={str(name): str(why) for name, why in (data.get("unfit") or {}).items()},
+            unfit=_texts(data.get("unfit")),
+            damaged=_texts(data.get("damaged")),
             serves=str(data.get("serves") or ""),
         )
+
+
+def _texts(found: Mapping[str, Any] | None) -> dict[str, str]:
+    return {str(name): str(why) for name, why in (found or {}).items()}
 
 
 def origin_of(standings: tuple[Standing, ...]) -> str:
@@ -201,6 +217,19 @@ def origin_of(standings: tuple[Standing, ...]) -> str:
     named = named or [standing.current for standing in standings]
     able = [name for name in named if name in everywhere]
     return max(sorted(set(able)), key=able.count) if able else ""
+
+
+def lost_way_back(standings: tuple[Standing, ...], wanted: str) -> dict[str, str]:
+    """Why the revision that is active on all nodes is nothing to go back to, by node, where nodes have it and it has gone wrong.
+
+    One that was given up on purpose has left no account of itself, and nodes with different revisions never had one in common.
+    """
+    active = {standing.current for standing in standings}
+    if len(active) != 1 or active <= {"", wanted} or origin_of(standings):
+        return {}
+    name = active.pop()
+    found = {one.node: one.damaged.get(name) or one.unfit.get(name, "") for one in standings}
+    return {node: f"revision {name}: {why}" for node, why in found.items() if why}
 
 
 def needs_switch(standings: tuple[Standing, ...], wanted: str) -> list[str]:

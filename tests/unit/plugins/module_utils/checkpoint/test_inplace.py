@@ -37,9 +37,9 @@ def other(name, links=1, first=1, **files):
     return OtherRevision(Receipt("tiny", name, "2026", entries), found)
 
 
-def plan(wanted, *others, used=600, percent=100, **more):
+def plan(wanted, *others, used=600, percent=100, also_needed=0, **more):
     survey = Survey(Disk(1000, 1000 - used), others=others, current="old", **more)
-    return in_place(decide(wanted, survey), survey, percent)
+    return in_place(decide(wanted, survey), survey, percent, also_needed)
 
 
 def survey(*others):
@@ -62,6 +62,12 @@ def test_files_go_one_by_one_the_ones_that_shrink_first():
     assert made.to_dict()["files"] == ["b", "a"] and made.to_dict()["frees"] == 400
     assert "2 files of revision old are replaced one by one (b, a)" in made.text()
     assert "manifests/old.json" in made.text()
+
+
+@pytest.mark.parametrize(("rows", "after"), [(0, 600), (50, 650), (700, 1300)])
+def test_what_is_freed_is_what_the_old_files_gave_back_whatever_rows_come(rows, after):
+    made = plan(NEW, OLD, also_needed=rows)
+    assert (made.to_dict()["frees"], made.after) == (400, after)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +138,7 @@ def test_what_the_dropped_revisions_hold_alone_is_room_at_once_but_not_what_is_l
     assert {step.path for step in made.steps} == {"a", "b", "same", "y"}
     # 970 - 60 (old y), - 300 - 200 - 100 + 150, + 60
     assert made.after == 970 - 60 - 600 + 210
+    assert made.to_dict()["frees"] == 60 + 600
 
 
 def test_an_interrupted_replacement_goes_on_with_what_is_left():

@@ -40,6 +40,8 @@ def removed(found, keep=2, unfinished=False):
         ({"current": "r1", "record": Record("r3", "r2", "r4")}, 2, ["r5"]),
         ({"record": Record("r5")}, 2, ["r1", "r2", "r3"]),
         ({"current": "", "record": Record()}, 2, ["r1", "r2", "r3"]),
+        # A switch that has no way back.
+        ({"current": "r1", "record": Record("", "r2", "r4", left="r3")}, 2, ["r5"]),
         # A link that was moved without the engines.
         ({"serves": "r3"}, 2, ["r1", "r4"]),
         ({"busy": frozenset({"r1", "r9"})}, 2, ["r3", "r4"]),

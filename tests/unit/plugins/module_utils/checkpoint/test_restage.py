@@ -122,6 +122,31 @@ def test_refusals_of_all_nodes_come_together():
     assert [row["verdict"] for row in made.rows] == ["refused", "stage"]
 
 
+EDITED = replace(
+    node("n1"),
+    standing=replace(node("n1").standing, complete=frozenset({"rev-z"}), damaged={A: "config.json (missing)"}),
+)
+
+
+def test_a_damaged_active_revision_is_repaired_before_another_one_or_given_up_with_consent():
+    made = decide([node("n0"), EDITED], B)
+    assert "n1: checkpoint.way_back error: found revision rev-a: config.json (missing); it is active" in made.refusal
+    assert "n0" not in made.refusal and "checkpoint_in_place to true" in made.refusal
+    made = decide([node("n0"), EDITED], B, consent=True)
+    assert (made.refusal, made.origin, made.in_place, made.switch) == ("", "", (), True)
+    assert "with nothing to go back to (n1: revision rev-a: config.json (missing))" in made.text()
+    repaired = decide([node("n0"), EDITED], A)
+    assert (repaired.refusal, repaired.stage, repaired.switch) == ("", True, False)
+
+
+def test_rows_of_another_revision_in_a_shared_directory_ask_for_no_consent_once_more():
+    """A run with consent that was killed behind its rows."""
+    unfit = replace(EDITED.standing, damaged={}, unfit={A: "/engram holds rows of rev-b"})
+    assert decide([replace(EDITED, standing=unfit, shares="/engram"), node("n0")], B).refusal == ""
+    assert decide([replace(EDITED, standing=unfit), node("n0")], B).refusal
+    assert decide([replace(EDITED, shares="/engram"), node("n0")], B).refusal
+
+
 def test_rolling_back():
     made = roll_back([SERVED, SERVED], "")
     assert (made.revision, made.origin, made.switch, made.stage) == (A, B, True, False)

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 
 import pytest
 
@@ -36,12 +37,13 @@ def engine(tmp_path, root, revision="r1"):
 
 def test_a_node_that_has_nothing(tmp_path):
     layout = Layout(str(tmp_path), "tiny")
-    record = {"active": "", "previous": "", "target": "", "downtime_s": None}
+    record = {"active": "", "previous": "", "target": "", "downtime_s": None, "left": ""}
     assert standing.state(layout, "/nowhere") == {
         "current": "",
         "record": record,
         "complete": [],
         "unfit": {},
+        "damaged": {},
         "serves": "",
     }
 
@@ -53,6 +55,23 @@ def test_what_is_active_whole_and_served(layout, tmp_path):
     found = standing.state(layout, engine(tmp_path, layout.base))
     assert (found["current"], found["complete"], found["serves"]) == ("r2", ["r2"], "r1")
     assert found["record"]["previous"] == "r1"
+    assert found["damaged"] == {"r1": "a (7 bytes instead of 1)"}
+
+
+@pytest.mark.parametrize(
+    ("spoil", "says"),
+    [
+        (lambda layout: shutil.rmtree(layout.revision("r2")), "its directory is missing"),
+        (lambda layout: layout.receipt("r2").write_text("torn"), "is not a receipt"),
+        (lambda layout: layout.receipt("r2").unlink(), None),  # given up, as for a replacement in place
+    ],
+)
+def test_an_active_revision_that_is_not_there_any_more_is_told_of(layout, spoil, says):
+    standing.point(layout, "r2")
+    spoil(layout)
+    found = standing.state(layout, "/nowhere")
+    assert found["complete"] == ["r1"] and found["current"] == "r2"
+    assert says in found["damaged"]["r2"] if says else found["damaged"] == {}
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.switch import
     Standing,
     SwitchError,
     check,
+    lost_way_back,
     needs_switch,
     origin_of,
     parse,
@@ -50,6 +51,16 @@ BOTH = frozenset({A, B})
         ("revert", Record(A, C, B), A, None, Record(A, C), A),
         ("revert", Record("", "", B), B, None, Record(), B),
         ("revert", Record(A, C), A, None, Record(A, C), A),
+        # nothing to go back to: what was active is the one before all the same, and stays what it was if nothing moved
+        ("prepare", Record(A, C), A, "", Record("", C, B, left=A), A),
+        ("prepare", Record("", C, B, left=A), B, "", Record("", C, B, left=A), B),
+        ("prepare", Record(A, C, "other"), "other", "", Record("", C, B, left=A), "other"),
+        ("prepare", Record("", C, B, left=A), A, A, Record(A, C, B), A),
+        ("finish", Record("", C, B, left=A), B, None, Record(B, A), B),
+        ("finish", Record("", A, B, left=B), B, None, Record(B, A), B),
+        ("now", Record("", C, B, left=A), B, None, Record(B, A), B),
+        ("revert", Record("", C, B, left=A), A, None, Record("", C), A),
+        ("revert", Record("", C, B, left=A), B, None, Record("", A), B),
     ],
 )
 def test_what_a_phase_leaves(phase, record, current, origin, after, link):  # noqa: PLR0917 - columns of the table
@@ -92,8 +103,10 @@ def test_a_switch_that_stops_anywhere_can_be_finished_or_taken_back_and_ends_ali
 
 
 def test_the_record_is_read_back():
-    record = Record(A, C, B, 3.5)
-    assert parse(render(record), "x") == record
+    for record in (Record(A, C, B, 3.5), Record("", C, B, left=A)):
+        assert parse(render(record), "x") == record
+    before = '{"active": "rev-a", "previous": "", "target": "", "downtime_s": null}'
+    assert parse(before, "x") == Record(A)
     assert parse(None, "x") == parse("", "x") == Record()
     for torn in ("{", "[]", '{"active": "a"}', '{"active": "", "previous": "", "target": "", "downtime_s": "x"}'):
         with pytest.raises(SwitchError, match=r"/x/switch.json is not a record of gb10.ring .*move it away"):
@@ -155,6 +168,31 @@ def test_a_link_that_was_moved_without_the_engines_does_not_hide_what_they_serve
     assert origin_of(tuple(Standing("n", B, Record(), frozenset({B}), serves="gone") for _index in range(2))) == B
 
 
+WHOLE = Standing("n0", A, Record(A, C), frozenset({A, C}), serves=A)
+EDITED = Standing("n1", A, Record(A, C), frozenset({C}), serves=A, damaged={A: "x (missing)"})
+
+
+@pytest.mark.parametrize(
+    ("standings", "wanted", "lost"),
+    [
+        ((WHOLE, EDITED), B, {"n1": "revision rev-a: x (missing)"}),
+        ((WHOLE, replace(EDITED, damaged={}, unfit={A: "rows of 4"})), B, {"n1": "revision rev-a: rows of 4"}),
+        # prepared, and killed then
+        ((replace(WHOLE, record=Record(A, C, B)), EDITED), B, {"n1": "revision rev-a: x (missing)"}),
+        ((WHOLE, WHOLE), B, {}),
+        ((WHOLE, EDITED), A, {}),  # it is being repaired
+        ((Standing("n0"), Standing("n1")), B, {}),  # the first activation
+        ((replace(WHOLE, current=B), EDITED), B, {}),  # a killed site.yml
+        ((WHOLE, replace(EDITED, current="")), B, {}),
+        ((WHOLE, replace(EDITED, damaged={})), B, {}),  # given up in place, so nothing tells of it
+        # something else is served, and whole: the group goes back to that
+        (tuple(replace(one, current=A, serves=C) for one in (WHOLE, EDITED)), B, {}),
+    ],
+)
+def test_what_is_active_everywhere_and_no_way_back_any_more(standings, wanted, lost):
+    assert lost_way_back(standings, wanted) == lost
+
+
 @pytest.mark.parametrize(
     ("standing", "reason"),
     [
@@ -204,7 +242,9 @@ def test_a_standing_comes_from_what_a_node_said():
         "record": {"active": B, "previous": A, "target": "", "downtime_s": None},
         "complete": [A, B],
         "unfit": {C: "why"},
+        "damaged": {"rev-d": "x (missing)"},
         "serves": B,
     }
-    assert Standing.from_dict("n", said) == Standing("n", B, Record(B, A), BOTH, B, unfit={C: "why"})
+    made = Standing("n", B, Record(B, A), BOTH, B, unfit={C: "why"}, damaged={"rev-d": "x (missing)"})
+    assert Standing.from_dict("n", said) == made
     assert Standing.from_dict("n", {}) == Standing("n")
