@@ -95,7 +95,7 @@ def _with_rows(wanted: row_info.Wanted, model: Path, digests: Mapping[str, str])
 def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mapping[str, Any]) -> row_info.Seen:
     unused = _unused(place, wanted, options["directory"] or "")
     if wanted.placement == "full":
-        return row_info.Seen(model, sparse=_sparse(model), unused=unused)
+        return row_info.Seen(model, broken=_broken(model), unused=unused)
     state, problem = read_state(place)
     names = [*(file.path for file in state.files), INDEX] if state else []
     stats = {name: stat_of(place.target(name)) for name in names}
@@ -125,15 +125,32 @@ def _unused(place: RowPlace, wanted: row_info.Wanted, named: str) -> tuple[str, 
     return None
 
 
-def _sparse(model: Path) -> list[str]:
-    """Shards with tables that have holes."""
+def _broken(model: Path) -> list[str]:
+    """What is wrong with the shards with tables where all rows are to be in them."""
     try:
         index = (model / INDEX).read_bytes()
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except OSError as error:
         raise ManifestError(f"cannot read {error.filename}: {error.strerror}") from error
-    stats = {name: stat_of(model / name) for name in shards(config, engram_places(index))}
-    return [name for name, stat in stats.items() if stat is not None and stat.allocated < stat.size]
+    found = [_not_whole(model / name, name) for name in shards(config, engram_places(index))]
+    return [text for text in found if text]
+
+
+def _not_whole(path: Path, name: str) -> str:
+    """What is wrong with a shard, by its blocks and its own header, or an empty text."""
+    try:
+        with path.open("rb") as handle:
+            stat = os.fstat(handle.fileno())
+            if stat.st_blocks * 512 < stat.st_size:
+                return f"{name} has holes, and the placement is full: rows in them read as zeros"
+            _header(handle.fileno(), stat.st_size, name)
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"
+    except safetensors.HeaderError as error:
+        return str(error)
+    return ""
 
 
 # --- reading again ----------------------------------------------------------------------------------------------------
@@ -164,10 +181,8 @@ def _damaged(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> di
 
 def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
     """Where the extents lie, by the file's own header."""
-    size = os.fstat(descriptor).st_size
-    length = safetensors.header_size(os.pread(descriptor, safetensors.LENGTH_FIELD, 0), size, path)
-    tensors = safetensors.parse(os.pread(descriptor, length, 0), size, path).by_name()
-    found = {}
+    header = _header(descriptor, os.fstat(descriptor).st_size, path)
+    length, tensors, found = header.size, header.by_name(), {}
     for key in keys:
         name, _bracket, rows = key.removeprefix(f"{path}:").partition("[")
         if name == "header":
@@ -181,6 +196,11 @@ def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
         else:
             raise safetensors.HeaderError(f"{path}: no tensor {name}")
     return found
+
+
+def _header(descriptor: int, size: int, path: str) -> safetensors.Header:
+    length = safetensors.header_size(os.pread(descriptor, safetensors.LENGTH_FIELD, 0), size, path)
+    return safetensors.parse(os.pread(descriptor, length, 0), size, path)
 
 
 def _digest(descriptor: int, part: Part, crc: Crc, bucket: Bucket) -> str:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
@@ -210,6 +211,30 @@ def test_whole_shards(nodes, small, tmp_path, sparse):
     assert (f"{SECOND} has holes" in only(result)["found"]) == sparse
 
 
+def cut(path, left):
+    path.write_bytes(path.read_bytes()[:left])
+
+
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (Path.unlink, f"{SECOND} is missing"),
+        (lambda path: cut(path, 0), f"{SECOND}: 0 bytes are too few for a safetensors file"),
+        (lambda path: cut(path, -1), f"{SECOND}: "),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), f"{SECOND}: "),
+    ],
+)
+def test_a_whole_shard_that_is_not_there_or_too_short_is_named(nodes, small, tmp_path, damage, found):
+    revision = tmp_path / "1/tiny/revisions/one"
+    revision.mkdir(parents=True)
+    for path, body in small.files.items():
+        (revision / path).write_bytes(body)
+    damage(revision / SECOND)
+    result = nodes.look(1, placement="full")
+    assert not only(result)["ok"] and only(result)["found"].startswith(found), only(result)
+    assert result["engram"]["verified_rows"] == 0 and result["engram"]["ranges"] == {}
+
+
 def test_slices_that_no_engine_reads(nodes, small, tmp_path):
     nodes.bring(1)
     for path, body in small.files.items():
@@ -281,3 +306,24 @@ def test_nodes_of_two_rules_and_one_that_is_not_known(nodes):
     looked = {0: nodes.look(0), 1: nodes.look(1, rule="sglang"), 2: None}
     check, _checks = together(looked)
     assert "nothing is known of n2" in check["found"] and "rule differs: n0 vllm, n1 sglang" in check["found"]
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard", "full"])
+def test_nothing_is_known_of_any_table(nodes, placement):
+    """No active revision: no node can say how many rows there are, so nobody has said that they are all there."""
+    looked = {rank: nodes.look(rank, placement=placement, revision=None) for rank in range(3)}
+    check, _checks = together(looked)
+    assert not check["ok"] and check["found"] == "the sizes of the tables are not known of any node"
+
+
+def test_no_node_can_read_its_config(nodes, tmp_path):
+    for rank in range(3):
+        nodes.bring(rank)
+        (tmp_path / str(rank) / "tiny/revisions/one/config.json").write_text("{")
+    check, _checks = together({rank: nodes.look(rank) for rank in range(3)})
+    assert not check["ok"] and "sizes of the tables are not known of any node" in check["found"]
+    looked = {rank: nodes.look(rank) for rank in range(3)}
+    (tmp_path / "1/tiny/revisions/one/config.json").write_bytes(nodes.small.files["config.json"])
+    looked[1] = nodes.look(1)
+    check, _checks = together(looked)
+    assert not check["ok"] and "nothing of it on rank 0, 2" in check["found"], check
