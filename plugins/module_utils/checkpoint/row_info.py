@@ -21,6 +21,7 @@ from .row_state import NAME, Held, RowState
 
 _RUN = "run the playbook that stages the checkpoint (site.yml or restage.yml)"
 _CURE = f"{_RUN}: only rows that are missing or wrong are fetched"
+_CURE_ANEW = f"{_RUN}: all rows are fetched"
 _CURE_WHOLE = f"{_RUN}: only shards that are missing or wrong are fetched"
 _SLACK = 1 << 20
 
@@ -47,7 +48,7 @@ class Wanted:
 class Seen:
     """directory: where the engine reads rows. found: files there by path. damaged: what was read again and is not as recorded.
 
-    problem: why nothing can be said. broken: what is wrong with whole shards, file by file.
+    named: whether a person named the directory. problem: why nothing can be said. broken: what is wrong with whole shards, file by file.
     unused: a directory of slices that no engine is told of, and the bytes that it takes.
     """
 
@@ -57,6 +58,7 @@ class Seen:
     block: int = 4096
     damaged: Mapping[str, str] = field(default_factory=dict)
     read_again: bool = False
+    named: bool = False
     problem: str = ""
     broken: Sequence[str] = ()
     unused: tuple[str, int] | None = None
@@ -92,8 +94,18 @@ def _rows(wanted: Wanted, seen: Seen) -> Check:
         ok=not problems,
         found="; ".join(problems) or f"rows {rows} by rule {wanted.rule}, {there}",
         expected=f"rows {rows} for rank {wanted.rank} of {wanted.tp} by rule {wanted.rule} in {seen.directory}",
-        cure=_CURE_WHOLE if wanted.placement == "full" else _CURE,
+        cure=_cure(wanted, seen),
     )
+
+
+def _cure(wanted: Wanted, seen: Seen) -> str:
+    if wanted.placement == "full":
+        return _CURE_WHOLE
+    if seen.state or seen.problem:
+        return _CURE
+    if seen.named:
+        return f"delete the slices in {seen.directory} too, which may be anybody's without {NAME}, and {_CURE_ANEW}"
+    return _CURE_ANEW
 
 
 def _problems(wanted: Wanted, seen: Seen) -> list[str]:

@@ -107,6 +107,7 @@ def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mappin
         block=block_of(place.directory),
         damaged=_damaged(place, state, options) if again and state else {},
         read_again=again,
+        named=wanted.placement == "directory" and not place.usual,
         problem=problem,
         unused=unused,
     )

@@ -246,7 +246,10 @@ def parse(text: str, where: str) -> RowState:
         ) from None
     problems = _state_problems(state)
     if problems:
-        raise RowStateError(f"{where}: {'; '.join(problems)}; delete it and run again, which fetches all rows")
+        raise RowStateError(
+            f"{where}: {'; '.join(problems)}; delete it, in a directory that you named the slices beside it too, and run again, which "
+            "fetches all rows"
+        )
     return state
 
 

@@ -53,7 +53,8 @@ class Slices:
 class RowSurvey:
     """here: the place of the wanted slices. others: those of other revisions. begun: files that an earlier run did not finish.
 
-    wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open.
+    wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open. ours: files here that are
+    slices of ours whether or not anything says so.
     """
 
     disk: Disk
@@ -63,6 +64,7 @@ class RowSurvey:
     begun: Mapping[str, Begun] = field(default_factory=dict)
     wholes: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
+    ours: frozenset[str] = frozenset()
     problem: str = ""
 
 
@@ -89,6 +91,7 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         begun=record.begun,
         wholes=_wholes(place, files, whole_directories),
         busy=busy(here.found),
+        ours=_ours(place, here.found),
         problem=problem,
     )
 
@@ -138,6 +141,15 @@ def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:
     """What lies there of these files and of their partial ones."""
     stats = {name: stat_of(directory / name) for path in paths for name in (path, path + PARTIAL)}
     return {name: stat for name, stat in stats.items() if stat is not None}
+
+
+def _ours(place: RowPlace, found: Mapping[str, Stat]) -> frozenset[str]:
+    """Sparse files in the usual directory. A file without holes is a whole shard that somebody put there, as what a link leads to may be."""
+    if not place.usual:
+        return frozenset()
+    return frozenset(
+        path for path, stat in found.items() if stat.allocated < stat.size and not place.target(path).is_symlink()
+    )
 
 
 def stat_of(path: Path) -> Stat | None:
