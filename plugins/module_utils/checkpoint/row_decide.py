@@ -18,7 +18,7 @@ from .manifest import PARTIAL, File
 from .receipt import Stat
 from .row_plan import RowPlan, Target
 from .row_probe import rows_string
-from .row_state import NAME, RowState, Work, allocation_problem, differs, stale, work
+from .row_state import NAME, RowState, Work, allocation_problem, content_key, differs, stale, work
 from .row_survey import RowSurvey, Slices
 
 #: Algorithm of the checksums of rows. Nodes always have awscrt when they fetch some.
@@ -103,13 +103,15 @@ def _foreign(plan: RowPlan, survey: RowSurvey) -> list[str]:
 
 
 def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File | None:
-    """A copy of the index is told by its size and by engram-local.json, which names the revision that it belongs to."""
+    """A copy of the index is told by its bytes, as engram-local.json has them, and by what they were copied from."""
     if not plan.index_path:
         return None
     path = plan.index_path
     file, stat, state = files[path], survey.here.found.get(path), survey.here.of(path)
-    same = stat is not None and state is not None and stat.size == file.size
-    return None if same and state and state.digests.get(path) == file.digest else file
+    if stat is None or state is None or stat.size != file.size or state.digests.get(path) != file.digest:
+        return file
+    content = state.digests.get(content_key(path))
+    return None if content and content == survey.content else file
 
 
 def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep:

@@ -15,7 +15,7 @@ from typing import Any
 from ..host import HostError, read_text
 from ..report.checks import Check
 from . import engram, row_info, safetensors
-from .hashing import Cyclic
+from .hashing import Cyclic, file_digest
 from .layout import Layout
 from .manifest import ManifestError, name_problem
 from .objects import INDEX
@@ -27,11 +27,11 @@ from .receipt import ReceiptError
 from .row_layout import shards
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlanError
-from .row_state import RowState
+from .row_state import RowState, content_key
 from .row_survey import block_of, read_state, stat_of
 from .runtime import Crc, load_crc64
 from .survey import current_revision, read_receipt
-from .weight_index import WeightIndexError, engram_places
+from .weight_index import INDEX_LIMIT, WeightIndexError, engram_places
 
 
 def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
@@ -105,7 +105,7 @@ def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mappin
         state=state,
         found={name: stat for name, stat in stats.items() if stat},
         block=block_of(place.directory),
-        damaged=_damaged(place, state, options) if again and state else {},
+        damaged=_wrong(place, state, options) if state else {},
         read_again=again,
         named=wanted.placement == "directory" and not place.usual,
         problem=problem,
@@ -155,6 +155,29 @@ def _not_whole(path: Path, name: str) -> str:
 
 
 # --- reading again ----------------------------------------------------------------------------------------------------
+
+
+def _wrong(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:
+    """What is not as it was verified, by its name in engram-local.json. The index is small, so it is always read."""
+    rows = _damaged(place, state, options) if options["verify"] == "full" else {}
+    return {**_wrong_index(place.target(INDEX), state, options["python_path"]), **rows}
+
+
+def _wrong_index(path: Path, state: RowState, python_path: str) -> dict[str, str]:
+    """By its SHA-256, or in a record without one by what was planned, as far as that is a checksum that can be computed here."""
+    content = state.digests.get(content_key(INDEX), "")
+    expected, stat = content or state.digests.get(INDEX, ""), stat_of(path)
+    if not expected or stat is None:
+        return {}
+    if stat.size > INDEX_LIMIT:
+        return {INDEX: f"{stat.size} bytes, expected at most {INDEX_LIMIT}"}
+    try:
+        digest = file_digest(path, expected, None if content else load_crc64(python_path))
+    except LookupError:
+        return {}
+    except OSError as error:
+        return {INDEX: f"cannot be read again: {error.strerror}"}
+    return {} if digest == expected else {INDEX: f"digest {digest} instead of {expected}"}
 
 
 def _damaged(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:

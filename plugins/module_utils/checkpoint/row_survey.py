@@ -14,9 +14,11 @@ from pathlib import Path
 from ..host import read_text
 from . import journal
 from .decide import Disk
+from .hashing import file_digest
 from .journal import Begun
 from .layout import Layout
 from .manifest import PARTIAL, File
+from .objects import INDEX
 from .receipt import Stat
 from .row_place import RowPlace
 from .row_state import NAME, RowState, RowStateError, parse
@@ -54,7 +56,7 @@ class RowSurvey:
     """here: the place of the wanted slices. others: those of other revisions. begun: files that an earlier run did not finish.
 
     wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open. ours: files here that are
-    slices of ours whether or not anything says so.
+    slices of ours whether or not anything says so. content: SHA-256 of the index here, where its size is right.
     """
 
     disk: Disk
@@ -65,6 +67,7 @@ class RowSurvey:
     wholes: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
     ours: frozenset[str] = frozenset()
+    content: str = ""
     problem: str = ""
 
 
@@ -92,6 +95,7 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         wholes=_wholes(place, files, whole_directories),
         busy=busy(here.found),
         ours=_ours(place, here.found),
+        content=_content(here, files),
         problem=problem,
     )
 
@@ -150,6 +154,20 @@ def _ours(place: RowPlace, found: Mapping[str, Stat]) -> frozenset[str]:
     return frozenset(
         path for path, stat in found.items() if stat.allocated < stat.size and not place.target(path).is_symlink()
     )
+
+
+def _content(here: Slices, files: Iterable[File]) -> str:
+    size = next((file.size for file in files if file.path == INDEX), -1)
+    stat = here.found.get(INDEX)
+    return content_of(here.directory / INDEX) if stat is not None and stat.size == size else ""
+
+
+def content_of(path: Path) -> str:
+    """``sha256:hex`` of a small file, empty where it cannot be read."""
+    try:
+        return file_digest(path, "sha256:", None)
+    except OSError:
+        return ""
 
 
 def stat_of(path: Path) -> Stat | None:

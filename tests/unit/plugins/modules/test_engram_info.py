@@ -13,7 +13,7 @@ import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.filter.engram_tiles import engram_tiles
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import receipt
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import receipt, row_inspection
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Entry
 from ansible_collections.gb10.ring.plugins.modules import engram_info, engram_rows
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
@@ -106,6 +106,27 @@ def hole(directory):
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
+def flip_index(directory):
+    """As many bytes, and the time as it was."""
+    path = directory / INDEX
+    stat, body = path.stat(), bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 1
+    path.write_bytes(body)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def old_record(directory):
+    """One from before the SHA-256 of the index was recorded."""
+    path = directory / "engram-local.json"
+    record = json.loads(path.read_text())
+    del record["digests"][f"{INDEX}:content"]
+    path.write_text(json.dumps(record))
+
+
+def cut(path, left):
+    path.write_bytes(path.read_bytes()[:left])
+
+
 @pytest.mark.parametrize(
     ("damage", "verify", "found"),
     [
@@ -115,6 +136,11 @@ def hole(directory):
         (lambda directory: flip(directory, False), "recorded", "was modified since it was verified"),
         (lambda directory: flip(directory, True), "full", "digest crc64nvme:"),
         (lambda directory: (directory / INDEX).unlink(), "recorded", f"{INDEX} is missing"),
+        (lambda directory: cut(directory / INDEX, -1), "recorded", f"{INDEX}: digest sha256:"),
+        (lambda directory: cut(directory / INDEX, 0), "full", f"{INDEX}: digest sha256:"),
+        (flip_index, "recorded", f"{INDEX}: digest sha256:"),
+        (lambda directory: os.truncate(directory / INDEX, 1 << 30), "recorded", f"{INDEX}: 1073741824 bytes, expected"),
+        (lambda directory: old_record(directory) or flip_index(directory), "recorded", f"{INDEX}: digest crc64nvme:"),
         (hole, "recorded", "some of them are holes"),
         (lambda directory: (directory / "engram-local.json").write_text("{}"), "recorded", "was not written by gb10"),
     ],
@@ -125,6 +151,19 @@ def test_what_is_wrong_is_said(nodes, damage, verify, found):
     check = only(result)
     assert not check["ok"] and found in check["found"], check
     assert check["cure"] and result["engram"]["verified_rows"] == 0
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("library", [False, True])
+def test_an_index_that_was_only_touched_is_as_it_was(nodes, monkeypatch, old, library):
+    """Without awscrt nothing can be said against one of an older record."""
+    directory = nodes.bring(1)
+    os.utime(directory / INDEX, ns=(1, 1))
+    if old:
+        old_record(directory)
+    if not library:
+        monkeypatch.setattr(row_inspection, "load_crc64", lambda _path: None)
+    assert only(nodes.look(1))["ok"]
 
 
 @pytest.mark.parametrize(
@@ -209,10 +248,6 @@ def test_whole_shards(nodes, small, tmp_path, sparse):
     result = nodes.look(1, placement="full")
     assert only(result)["ok"] is not sparse
     assert (f"{SECOND} has holes" in only(result)["found"]) == sparse
-
-
-def cut(path, left):
-    path.write_bytes(path.read_bytes()[:left])
 
 
 @pytest.mark.parametrize(
