@@ -15,7 +15,9 @@ description:
   - Compares what C(engram-local.json) says, and the files beside it, with the rows that follow from the revision's C(config.json).
   - With O(placement=directory), which all revisions share, the shards that the rows were taken from have to be those of the revision, by
     its receipt, whichever revision C(engram-local.json) names.
-  - Allocated blocks are compared too. With O(verify=full) every row is held to the digest that was recorded of it.
+  - Allocated blocks are compared too, and the bytes of the copy of the index. With O(verify=full) every row is held to the digest that was
+    recorded of it.
+  - With O(placement=full) the shards with tables have to be there, as long as their headers say, and without holes.
   - Does not fail on a failed check. P(gb10.ring.engram_tiles#filter) judges the rows of all nodes together.
 extends_documentation_fragment:
   - gb10.ring.attributes.looking

@@ -11,7 +11,8 @@ This file stands alone (standard library, no relative import): the lab's engine 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +21,8 @@ _TEXT_KEYS = ("text_config", "language_config")
 # These bases decide every number below 3.3e24 (Sorenson and Webster, 2015), so the test is no guess.
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _PRIME_LIMIT = 1 << 64
+#: Hash columns of all tables together, each of which a prime is searched for; the published checkpoints have 48.
+_COLUMN_LIMIT = 512
 
 
 class EngramError(ValueError):
@@ -113,7 +116,7 @@ def _integer(text: Mapping[str, Any], key: str, minimum: int) -> int:
     value = text[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise EngramError(f"config.json: {key} is {value!r}, expected an integer of at least {minimum}")
-    return value
+    return _in_range(key, value)
 
 
 def _integers(text: Mapping[str, Any], key: str, minimum: int) -> tuple[int, ...]:
@@ -121,40 +124,33 @@ def _integers(text: Mapping[str, Any], key: str, minimum: int) -> tuple[int, ...
     valid = isinstance(value, (list, tuple)) and len(value) > 0
     if not valid or any(isinstance(item, bool) or not isinstance(item, int) or item < minimum for item in value):
         raise EngramError(f"config.json: {key} is {value!r}, expected a list of integers of at least {minimum}")
-    return tuple(value)
+    return tuple(_in_range(key, item) for item in value)
+
+
+def _in_range(key: str, value: int) -> int:
+    if value >= _PRIME_LIMIT:
+        raise EngramError(f"config.json: {key} is a number beyond the 64-bit range of row numbers")
+    return value
 
 
 def column_primes(engram: EngramConfig) -> dict[int, tuple[int, ...]]:
     """Rows of each hash column, for each layer: n-gram size outside, head inside.
 
     Every column takes the smallest prime that no column of this or an earlier layer has; the search starts again at the
-    vocabulary size with each n-gram size.
+    vocabulary size with each n-gram size. What is taken has no gaps, so going on behind it finds the same as starting again.
     """
-    seen: set[int] = set()
-    found: dict[int, tuple[int, ...]] = {}
-    for layer in engram.layers:
-        primes: list[int] = []
-        for _ngram in range(engram.max_ngram_size - 1):
-            fresh = _fresh_primes(engram.vocab_size - 1, seen)
-            for _head in range(engram.heads):
-                prime = next(fresh)
-                seen.add(prime)
-                primes.append(prime)
-        found[layer] = tuple(primes)
-    return found
+    fresh = _primes(engram.vocab_size)
+    return {layer: tuple(itertools.islice(fresh, engram.columns)) for layer in engram.layers}
 
 
-def _fresh_primes(start: int, seen: set[int]) -> Iterator[int]:
-    """Primes above start, in order, that are not in seen at the moment they are reached."""
-    number = start
-    while True:
-        number += 1
-        if number not in seen and is_prime(number):
-            yield number
+def _primes(start: int) -> Iterator[int]:
+    """Primes from start up, in order."""
+    return (number for number in itertools.count(start) if is_prime(number))
 
 
 def checked_primes(engram: EngramConfig) -> dict[int, tuple[int, ...]]:
     """column_primes, after a check that they fill each table exactly. Raises EngramError with both numbers."""
+    _check_columns(engram)
     primes = column_primes(engram)
     wrong = [
         f"layer {layer}: engram_num_embeddings {rows}, its hash columns need {sum(primes[layer])}"
@@ -162,11 +158,34 @@ def checked_primes(engram: EngramConfig) -> dict[int, tuple[int, ...]]:
         if sum(primes[layer]) != rows
     ]
     if wrong:
-        raise EngramError(
-            f"config.json: the Engram tables do not fit engram_vocab_size {engram.vocab_size}: {'; '.join(wrong)}. "
-            "The file is from another checkpoint or was edited"
-        )
+        raise _unfit(engram, wrong)
     return primes
+
+
+def _check_columns(engram: EngramConfig) -> None:
+    """Refuse more columns than primes can be searched for in a moment, with what can be told of them without that."""
+    least, together = engram.columns * engram.vocab_size, engram.columns * len(engram.layers)
+    if together <= _COLUMN_LIMIT:
+        return
+    # No prime is smaller than the vocabulary size, so no column has fewer rows.
+    wrong = [
+        f"layer {layer}: engram_num_embeddings {rows}, its {engram.columns} hash columns need at least {least}"
+        for layer, rows in zip(engram.layers, engram.rows, strict=True)
+        if rows < least
+    ]
+    if wrong:
+        raise _unfit(engram, wrong)
+    raise EngramError(
+        f"config.json: engram_max_ngram_size {engram.max_ngram_size} and engram_n_heads {engram.heads} give {together} hash columns "
+        f"in {len(engram.layers)} tables, expected at most {_COLUMN_LIMIT}"
+    )
+
+
+def _unfit(engram: EngramConfig, wrong: Sequence[str]) -> EngramError:
+    return EngramError(
+        f"config.json: the Engram tables do not fit engram_vocab_size {engram.vocab_size}: {'; '.join(wrong)}. "
+        "The file is from another checkpoint or was edited"
+    )
 
 
 def ranges(config: Mapping[str, Any], tp: int, rule: str) -> list[dict[str, list[int]]]:

@@ -29,8 +29,8 @@ from .row_job import RowJob, extents, refuse
 from .row_place import RowPlace
 from .row_plan import Target
 from .row_proof import Kept
-from .row_state import Held, RowState, allocation_problem, held, part_of, render
-from .row_survey import stat_of
+from .row_state import Held, RowState, allocation_problem, content_key, held, part_of, render
+from .row_survey import content_of, stat_of
 from .sink import Sink
 from .source import Source
 
@@ -230,8 +230,7 @@ def _record(job: RowJob, digests: Mapping[str, str]) -> RowState:
             known |= step.before.state.digests
     wanted = [extent.key for target in plan.targets for extent in target.extents]
     found = {key: digests.get(key, known.get(key, "")) for key in wanted}
-    if job.staging.index or plan.index_path in known:
-        found[plan.index_path] = job.staging.index.digest if job.staging.index else known[plan.index_path]
+    found |= _index(job, known)
     state = RowState(
         source=job.origin,
         layers=plan.layers,
@@ -246,6 +245,14 @@ def _record(job: RowJob, digests: Mapping[str, str]) -> RowState:
     )
     write_text(job.place.record, render(state))
     return state
+
+
+def _index(job: RowJob, known: Mapping[str, str]) -> dict[str, str]:
+    """Of the copy of the index: what was planned, and its bytes. known: of one that stays."""
+    path, content = job.staging.plan.index_path, content_key(job.staging.plan.index_path)
+    if job.staging.index:
+        return {path: job.staging.index.digest, content: content_of(job.place.target(path))}
+    return {key: known[key] for key in (path, content) if key in known}
 
 
 def _held(job: RowJob, step: RowStep) -> Held:

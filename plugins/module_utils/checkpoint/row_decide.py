@@ -18,7 +18,7 @@ from .manifest import PARTIAL, File
 from .receipt import Stat
 from .row_plan import RowPlan, Target
 from .row_probe import rows_string
-from .row_state import NAME, RowState, Work, allocation_problem, differs, stale, work
+from .row_state import NAME, RowState, Work, allocation_problem, content_key, differs, stale, work
 from .row_survey import RowSurvey, Slices
 
 #: Algorithm of the checksums of rows. Nodes always have awscrt when they fetch some.
@@ -87,27 +87,31 @@ def decide(plan: RowPlan, revision: str, files: Mapping[str, File], survey: RowS
 
 
 def _foreign(plan: RowPlan, survey: RowSurvey) -> list[str]:
-    """Files in a directory that somebody named, under the names of slices, that are none of ours: they may be somebody's only copy."""
+    """Files under the names of slices that are none of ours, as whole shards are, and all in a directory that somebody named: they may
+    be somebody's only copy."""
     if plan.placement != "directory" or survey.problem:
         return []
-    ours = {*survey.begun, *(file.path for state in survey.here.states for file in state.files)}
+    ours = {*survey.begun, *survey.ours, *(file.path for state in survey.here.states for file in state.files)}
     found = [target.path for target in plan.targets if target.path in survey.here.found and target.path not in ours]
     if not found:
         return []
     return [
         f"{', '.join(found)} in {survey.here.directory} were not brought by gb10.ring and would be replaced; name another directory "
-        "(checkpoint_engram_directory), or move them away. Whole shards are used from checkpoint_engram_whole_directories"
+        f"(checkpoint_engram_directory), move them away, or delete them where they are slices whose {NAME} was deleted. Whole shards are "
+        "used from checkpoint_engram_whole_directories"
     ]
 
 
 def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File | None:
-    """A copy of the index is told by its size and by engram-local.json, which names the revision that it belongs to."""
+    """A copy of the index is told by its bytes, as engram-local.json has them, and by what they were copied from."""
     if not plan.index_path:
         return None
     path = plan.index_path
     file, stat, state = files[path], survey.here.found.get(path), survey.here.of(path)
-    same = stat is not None and state is not None and stat.size == file.size
-    return None if same and state and state.digests.get(path) == file.digest else file
+    if stat is None or state is None or stat.size != file.size or state.digests.get(path) != file.digest:
+        return file
+    content = state.digests.get(content_key(path))
+    return None if content and content == survey.content else file
 
 
 def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep:
@@ -171,7 +175,8 @@ def bytes_needed(staging: RowStaging, survey: RowSurvey) -> int:
             continue
         whole = step.target.allocated(survey.block)
         there = [survey.here.found.get(step.target.path + PARTIAL)]
-        if step.way in ("move", "resume") or dropped(step, survey):
+        # What a process has open gives nothing back as long as it has.
+        if step.way in ("move", "resume") or (dropped(step, survey) and step.target.path not in survey.busy):
             there.append(survey.here.found.get(step.target.path))
         needed += max(0, whole - sum(stat.allocated for stat in there if stat and stat.links == 1))
     return needed
@@ -179,8 +184,9 @@ def bytes_needed(staging: RowStaging, survey: RowSurvey) -> int:
 
 def dropped(step: RowStep, survey: RowSurvey) -> bool:
     """Whether the file in the place of a new one is a slice of ours that holds nothing of use."""
-    state, stat = survey.here.of(step.target.path), survey.here.found.get(step.target.path)
-    ours = state is not None and any(file.path == step.target.path for file in state.files)
+    path = step.target.path
+    state, stat = survey.here.of(path), survey.here.found.get(path)
+    ours = path in survey.ours or (state is not None and any(file.path == path for file in state.files))
     return step.way in ("new", "link") and ours and stat is not None and stat.allocated < stat.size
 
 

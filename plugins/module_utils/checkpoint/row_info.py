@@ -19,7 +19,10 @@ from .row_plan import Placement
 from .row_probe import rows_string
 from .row_state import NAME, Held, RowState
 
-_CURE = "run the playbook that stages the checkpoint (site.yml or restage.yml): only rows that are missing or wrong are fetched"
+_RUN = "run the playbook that stages the checkpoint (site.yml or restage.yml)"
+_CURE = f"{_RUN}: only rows that are missing or wrong are fetched"
+_CURE_ANEW = f"{_RUN}: all rows are fetched"
+_CURE_WHOLE = f"{_RUN}: only shards that are missing or wrong are fetched"
 _SLACK = 1 << 20
 
 
@@ -45,7 +48,8 @@ class Wanted:
 class Seen:
     """directory: where the engine reads rows. found: files there by path. damaged: what was read again and is not as recorded.
 
-    problem: why nothing can be said. unused: a directory of slices that no engine is told of, and the bytes that it takes.
+    named: whether a person named the directory. problem: why nothing can be said. broken: what is wrong with whole shards, file by file.
+    unused: a directory of slices that no engine is told of, and the bytes that it takes.
     """
 
     directory: Path
@@ -54,8 +58,9 @@ class Seen:
     block: int = 4096
     damaged: Mapping[str, str] = field(default_factory=dict)
     read_again: bool = False
+    named: bool = False
     problem: str = ""
-    sparse: Sequence[str] = ()
+    broken: Sequence[str] = ()
     unused: tuple[str, int] | None = None
 
 
@@ -89,13 +94,23 @@ def _rows(wanted: Wanted, seen: Seen) -> Check:
         ok=not problems,
         found="; ".join(problems) or f"rows {rows} by rule {wanted.rule}, {there}",
         expected=f"rows {rows} for rank {wanted.rank} of {wanted.tp} by rule {wanted.rule} in {seen.directory}",
-        cure=_CURE,
+        cure=_cure(wanted, seen),
     )
+
+
+def _cure(wanted: Wanted, seen: Seen) -> str:
+    if wanted.placement == "full":
+        return _CURE_WHOLE
+    if seen.state or seen.problem:
+        return _CURE
+    if seen.named:
+        return f"delete the slices in {seen.directory} too, which may be anybody's without {NAME}, and {_CURE_ANEW}"
+    return _CURE_ANEW
 
 
 def _problems(wanted: Wanted, seen: Seen) -> list[str]:
     if wanted.placement == "full":
-        return [f"{path} has holes, and the placement is full: rows in them read as zeros" for path in seen.sparse]
+        return list(seen.broken)
     state = seen.state
     if state is None:
         return [f"there is no {NAME} in {seen.directory}"]
@@ -192,6 +207,8 @@ def tiles_check(found: Mapping[str, Mapping[str, Any] | None], node: str) -> Che
     ]
     if not problems:
         problems += tiling_problems(ranges, {layer: int(rows) for layer, rows in tables.items()})
+    if known and not tables:
+        problems.append("the sizes of the tables are not known of any node")
     whole = ", ".join(f"layer {layer} has {rows} rows" for layer, rows in tables.items())
     return Check(
         id="checkpoint.engram_tiles",

@@ -15,7 +15,7 @@ from typing import Any
 from ..host import HostError, read_text
 from ..report.checks import Check
 from . import engram, row_info, safetensors
-from .hashing import Cyclic
+from .hashing import Cyclic, file_digest
 from .layout import Layout
 from .manifest import ManifestError, name_problem
 from .objects import INDEX
@@ -27,11 +27,11 @@ from .receipt import ReceiptError
 from .row_layout import shards
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlanError
-from .row_state import RowState
+from .row_state import RowState, content_key
 from .row_survey import block_of, read_state, stat_of
 from .runtime import Crc, load_crc64
 from .survey import current_revision, read_receipt
-from .weight_index import WeightIndexError, engram_places
+from .weight_index import INDEX_LIMIT, WeightIndexError, engram_places
 
 
 def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]]:
@@ -95,7 +95,7 @@ def _with_rows(wanted: row_info.Wanted, model: Path, digests: Mapping[str, str])
 def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mapping[str, Any]) -> row_info.Seen:
     unused = _unused(place, wanted, options["directory"] or "")
     if wanted.placement == "full":
-        return row_info.Seen(model, sparse=_sparse(model), unused=unused)
+        return row_info.Seen(model, broken=_broken(model), unused=unused)
     state, problem = read_state(place)
     names = [*(file.path for file in state.files), INDEX] if state else []
     stats = {name: stat_of(place.target(name)) for name in names}
@@ -105,8 +105,9 @@ def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mappin
         state=state,
         found={name: stat for name, stat in stats.items() if stat},
         block=block_of(place.directory),
-        damaged=_damaged(place, state, options) if again and state else {},
+        damaged=_wrong(place, state, options) if state else {},
         read_again=again,
+        named=wanted.placement == "directory" and not place.usual,
         problem=problem,
         unused=unused,
     )
@@ -125,18 +126,58 @@ def _unused(place: RowPlace, wanted: row_info.Wanted, named: str) -> tuple[str, 
     return None
 
 
-def _sparse(model: Path) -> list[str]:
-    """Shards with tables that have holes."""
+def _broken(model: Path) -> list[str]:
+    """What is wrong with the shards with tables where all rows are to be in them."""
     try:
         index = (model / INDEX).read_bytes()
         config = json.loads((model / "config.json").read_text(encoding="utf-8"))
     except OSError as error:
         raise ManifestError(f"cannot read {error.filename}: {error.strerror}") from error
-    stats = {name: stat_of(model / name) for name in shards(config, engram_places(index))}
-    return [name for name, stat in stats.items() if stat is not None and stat.allocated < stat.size]
+    found = [_not_whole(model / name, name) for name in shards(config, engram_places(index))]
+    return [text for text in found if text]
+
+
+def _not_whole(path: Path, name: str) -> str:
+    """What is wrong with a shard, by its blocks and its own header, or an empty text."""
+    try:
+        with path.open("rb") as handle:
+            stat = os.fstat(handle.fileno())
+            if stat.st_blocks * 512 < stat.st_size:
+                return f"{name} has holes, and the placement is full: rows in them read as zeros"
+            _header(handle.fileno(), stat.st_size, name)
+    except FileNotFoundError:
+        return f"{name} is missing"
+    except OSError as error:
+        return f"{name} cannot be read: {error.strerror}"
+    except safetensors.HeaderError as error:
+        return str(error)
+    return ""
 
 
 # --- reading again ----------------------------------------------------------------------------------------------------
+
+
+def _wrong(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:
+    """What is not as it was verified, by its name in engram-local.json. The index is small, so it is always read."""
+    rows = _damaged(place, state, options) if options["verify"] == "full" else {}
+    return {**_wrong_index(place.target(INDEX), state, options["python_path"]), **rows}
+
+
+def _wrong_index(path: Path, state: RowState, python_path: str) -> dict[str, str]:
+    """By its SHA-256, or in a record without one by what was planned, as far as that is a checksum that can be computed here."""
+    content = state.digests.get(content_key(INDEX), "")
+    expected, stat = content or state.digests.get(INDEX, ""), stat_of(path)
+    if not expected or stat is None:
+        return {}
+    if stat.size > INDEX_LIMIT:
+        return {INDEX: f"{stat.size} bytes, expected at most {INDEX_LIMIT}"}
+    try:
+        digest = file_digest(path, expected, None if content else load_crc64(python_path))
+    except LookupError:
+        return {}
+    except OSError as error:
+        return {INDEX: f"cannot be read again: {error.strerror}"}
+    return {} if digest == expected else {INDEX: f"digest {digest} instead of {expected}"}
 
 
 def _damaged(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:
@@ -164,10 +205,8 @@ def _damaged(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> di
 
 def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
     """Where the extents lie, by the file's own header."""
-    size = os.fstat(descriptor).st_size
-    length = safetensors.header_size(os.pread(descriptor, safetensors.LENGTH_FIELD, 0), size, path)
-    tensors = safetensors.parse(os.pread(descriptor, length, 0), size, path).by_name()
-    found = {}
+    header = _header(descriptor, os.fstat(descriptor).st_size, path)
+    length, tensors, found = header.size, header.by_name(), {}
     for key in keys:
         name, _bracket, rows = key.removeprefix(f"{path}:").partition("[")
         if name == "header":
@@ -181,6 +220,11 @@ def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
         else:
             raise safetensors.HeaderError(f"{path}: no tensor {name}")
     return found
+
+
+def _header(descriptor: int, size: int, path: str) -> safetensors.Header:
+    length = safetensors.header_size(os.pread(descriptor, safetensors.LENGTH_FIELD, 0), size, path)
+    return safetensors.parse(os.pread(descriptor, length, 0), size, path)
 
 
 def _digest(descriptor: int, part: Part, crc: Crc, bucket: Bucket) -> str:

@@ -26,6 +26,11 @@ class RowPlace:
     directory: Path
 
     @property
+    def usual(self) -> bool:
+        """Whether it is the directory for slices below that of the checkpoint, which is ours as a whole."""
+        return self.directory == self.layout.base / SLICES
+
+    @property
     def record(self) -> Path:
         return self.directory / NAME
 

@@ -47,7 +47,10 @@ class Held:
 
 @dataclass(frozen=True)
 class RowState:
-    """layers: [lo, hi) by layer number as text. digests: ``algorithm:hex`` of each extent, by Extent.key. created: UTC, ISO 8601."""
+    """layers: [lo, hi) by layer number as text. created: UTC, ISO 8601.
+
+    digests: ``algorithm:hex`` of each extent, by Extent.key; of the index as planned, by its path, and of its bytes, by content_key.
+    """
 
     source: str
     layers: Mapping[str, tuple[int, int]]
@@ -80,6 +83,11 @@ class Work:
     @property
     def changed(self) -> bool:
         return self.fresh or bool(self.fetch or self.punch)
+
+
+def content_key(path: str) -> str:
+    """How engram-local.json names the SHA-256 of a file that is copied whole: what was planned may be no checksum, or one of awscrt's."""
+    return f"{path}:content"
 
 
 def part_of(state: RowState, path: str) -> RowState:
@@ -246,7 +254,10 @@ def parse(text: str, where: str) -> RowState:
         ) from None
     problems = _state_problems(state)
     if problems:
-        raise RowStateError(f"{where}: {'; '.join(problems)}; delete it and run again, which fetches all rows")
+        raise RowStateError(
+            f"{where}: {'; '.join(problems)}; delete it, in a directory that you named the slices beside it too, and run again, which "
+            "fetches all rows"
+        )
     return state
 
 

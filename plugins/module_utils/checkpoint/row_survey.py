@@ -14,9 +14,11 @@ from pathlib import Path
 from ..host import read_text
 from . import journal
 from .decide import Disk
+from .hashing import file_digest
 from .journal import Begun
 from .layout import Layout
 from .manifest import PARTIAL, File
+from .objects import INDEX
 from .receipt import Stat
 from .row_place import RowPlace
 from .row_state import NAME, RowState, RowStateError, parse
@@ -53,7 +55,8 @@ class Slices:
 class RowSurvey:
     """here: the place of the wanted slices. others: those of other revisions. begun: files that an earlier run did not finish.
 
-    wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open.
+    wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open. ours: files here that are
+    slices of ours whether or not anything says so. content: SHA-256 of the index here, where its size is right.
     """
 
     disk: Disk
@@ -63,6 +66,8 @@ class RowSurvey:
     begun: Mapping[str, Begun] = field(default_factory=dict)
     wholes: Mapping[str, tuple[Path, ...]] = field(default_factory=dict)
     busy: frozenset[str] = frozenset()
+    ours: frozenset[str] = frozenset()
+    content: str = ""
     problem: str = ""
 
 
@@ -89,6 +94,8 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         begun=record.begun,
         wholes=_wholes(place, files, whole_directories),
         busy=busy(here.found),
+        ours=_ours(place, here.found),
+        content=_content(here, files),
         problem=problem,
     )
 
@@ -138,6 +145,29 @@ def _found(directory: Path, paths: Iterable[str]) -> dict[str, Stat]:
     """What lies there of these files and of their partial ones."""
     stats = {name: stat_of(directory / name) for path in paths for name in (path, path + PARTIAL)}
     return {name: stat for name, stat in stats.items() if stat is not None}
+
+
+def _ours(place: RowPlace, found: Mapping[str, Stat]) -> frozenset[str]:
+    """Sparse files in the usual directory. A file without holes is a whole shard that somebody put there, as what a link leads to may be."""
+    if not place.usual:
+        return frozenset()
+    return frozenset(
+        path for path, stat in found.items() if stat.allocated < stat.size and not place.target(path).is_symlink()
+    )
+
+
+def _content(here: Slices, files: Iterable[File]) -> str:
+    size = next((file.size for file in files if file.path == INDEX), -1)
+    stat = here.found.get(INDEX)
+    return content_of(here.directory / INDEX) if stat is not None and stat.size == size else ""
+
+
+def content_of(path: Path) -> str:
+    """``sha256:hex`` of a small file, empty where it cannot be read."""
+    try:
+        return file_digest(path, "sha256:", None)
+    except OSError:
+        return ""
 
 
 def stat_of(path: Path) -> Stat | None:

@@ -7,12 +7,13 @@ from __future__ import annotations
 import json
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 from ansible.module_utils.testing import patch_module_args
 
 from ansible_collections.gb10.ring.plugins.filter.engram_tiles import engram_tiles
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import receipt
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import receipt, row_inspection
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Entry
 from ansible_collections.gb10.ring.plugins.modules import engram_info, engram_rows
 from ansible_collections.gb10.ring.tests.unit.fixtures import engram_shards, object_server, row_process
@@ -105,6 +106,27 @@ def hole(directory):
     os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
 
 
+def flip_index(directory):
+    """As many bytes, and the time as it was."""
+    path = directory / INDEX
+    stat, body = path.stat(), bytearray(path.read_bytes())
+    body[len(body) // 2] ^= 1
+    path.write_bytes(body)
+    os.utime(path, ns=(stat.st_atime_ns, stat.st_mtime_ns))
+
+
+def old_record(directory):
+    """One from before the SHA-256 of the index was recorded."""
+    path = directory / "engram-local.json"
+    record = json.loads(path.read_text())
+    del record["digests"][f"{INDEX}:content"]
+    path.write_text(json.dumps(record))
+
+
+def cut(path, left):
+    path.write_bytes(path.read_bytes()[:left])
+
+
 @pytest.mark.parametrize(
     ("damage", "verify", "found"),
     [
@@ -114,6 +136,11 @@ def hole(directory):
         (lambda directory: flip(directory, False), "recorded", "was modified since it was verified"),
         (lambda directory: flip(directory, True), "full", "digest crc64nvme:"),
         (lambda directory: (directory / INDEX).unlink(), "recorded", f"{INDEX} is missing"),
+        (lambda directory: cut(directory / INDEX, -1), "recorded", f"{INDEX}: digest sha256:"),
+        (lambda directory: cut(directory / INDEX, 0), "full", f"{INDEX}: digest sha256:"),
+        (flip_index, "recorded", f"{INDEX}: digest sha256:"),
+        (lambda directory: os.truncate(directory / INDEX, 1 << 30), "recorded", f"{INDEX}: 1073741824 bytes, expected"),
+        (lambda directory: old_record(directory) or flip_index(directory), "recorded", f"{INDEX}: digest crc64nvme:"),
         (hole, "recorded", "some of them are holes"),
         (lambda directory: (directory / "engram-local.json").write_text("{}"), "recorded", "was not written by gb10"),
     ],
@@ -124,6 +151,19 @@ def test_what_is_wrong_is_said(nodes, damage, verify, found):
     check = only(result)
     assert not check["ok"] and found in check["found"], check
     assert check["cure"] and result["engram"]["verified_rows"] == 0
+
+
+@pytest.mark.parametrize("old", [False, True])
+@pytest.mark.parametrize("library", [False, True])
+def test_an_index_that_was_only_touched_is_as_it_was(nodes, monkeypatch, old, library):
+    """Without awscrt nothing can be said against one of an older record."""
+    directory = nodes.bring(1)
+    os.utime(directory / INDEX, ns=(1, 1))
+    if old:
+        old_record(directory)
+    if not library:
+        monkeypatch.setattr(row_inspection, "load_crc64", lambda _path: None)
+    assert only(nodes.look(1))["ok"]
 
 
 @pytest.mark.parametrize(
@@ -210,6 +250,26 @@ def test_whole_shards(nodes, small, tmp_path, sparse):
     assert (f"{SECOND} has holes" in only(result)["found"]) == sparse
 
 
+@pytest.mark.parametrize(
+    ("damage", "found"),
+    [
+        (Path.unlink, f"{SECOND} is missing"),
+        (lambda path: cut(path, 0), f"{SECOND}: 0 bytes are too few for a safetensors file"),
+        (lambda path: cut(path, -1), f"{SECOND}: "),
+        (lambda path: path.write_bytes(bytes(path.stat().st_size)), f"{SECOND}: "),
+    ],
+)
+def test_a_whole_shard_that_is_not_there_or_too_short_is_named(nodes, small, tmp_path, damage, found):
+    revision = tmp_path / "1/tiny/revisions/one"
+    revision.mkdir(parents=True)
+    for path, body in small.files.items():
+        (revision / path).write_bytes(body)
+    damage(revision / SECOND)
+    result = nodes.look(1, placement="full")
+    assert not only(result)["ok"] and only(result)["found"].startswith(found), only(result)
+    assert result["engram"]["verified_rows"] == 0 and result["engram"]["ranges"] == {}
+
+
 def test_slices_that_no_engine_reads(nodes, small, tmp_path):
     nodes.bring(1)
     for path, body in small.files.items():
@@ -281,3 +341,24 @@ def test_nodes_of_two_rules_and_one_that_is_not_known(nodes):
     looked = {0: nodes.look(0), 1: nodes.look(1, rule="sglang"), 2: None}
     check, _checks = together(looked)
     assert "nothing is known of n2" in check["found"] and "rule differs: n0 vllm, n1 sglang" in check["found"]
+
+
+@pytest.mark.parametrize("placement", ["directory", "shard", "full"])
+def test_nothing_is_known_of_any_table(nodes, placement):
+    """No active revision: no node can say how many rows there are, so nobody has said that they are all there."""
+    looked = {rank: nodes.look(rank, placement=placement, revision=None) for rank in range(3)}
+    check, _checks = together(looked)
+    assert not check["ok"] and check["found"] == "the sizes of the tables are not known of any node"
+
+
+def test_no_node_can_read_its_config(nodes, tmp_path):
+    for rank in range(3):
+        nodes.bring(rank)
+        (tmp_path / str(rank) / "tiny/revisions/one/config.json").write_text("{")
+    check, _checks = together({rank: nodes.look(rank) for rank in range(3)})
+    assert not check["ok"] and "sizes of the tables are not known of any node" in check["found"]
+    looked = {rank: nodes.look(rank) for rank in range(3)}
+    (tmp_path / "1/tiny/revisions/one/config.json").write_bytes(nodes.small.files["config.json"])
+    looked[1] = nodes.look(1)
+    check, _checks = together(looked)
+    assert not check["ok"] and "nothing of it on rank 0, 2" in check["found"], check

@@ -5,10 +5,13 @@ from __future__ import annotations
 
 import itertools
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import engram as engram_file
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.engram import (
     EngramConfig,
     EngramError,
@@ -154,3 +157,63 @@ def test_numbers_that_fool_weaker_tests(number, prime):
 def test_beyond_the_proven_range():
     with pytest.raises(EngramError):
         is_prime(1 << 64)
+
+
+# --- numbers that nobody means ----------------------------------------------------------------------------------------
+
+
+#: What the file is run with, in a process of its own that can be ended.
+_ALONE = """
+import json, runpy, sys, time
+given = runpy.run_path(sys.argv[1])
+config, rule = json.load(sys.stdin)
+began = time.process_time()
+try:
+    given["ranges"](config, 3, rule)
+except given["EngramError"] as error:
+    print(json.dumps([str(error), time.process_time() - began]))
+"""
+_HUGE = 10**4000
+
+
+@pytest.mark.parametrize("rule", ["vllm", "sglang"])
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"engram_n_heads": 10**7}, "384006168, its 30000000 hash columns need at least 480000000000000"),
+        ({"engram_max_ngram_size": 10**7}, "384006168, its 79999992 hash columns need at least 1279999872000000"),
+        ({"engram_n_heads": 9}, "384006168, its hash columns need 43200"),
+        ({"engram_vocab_size": 10**15}, "384006168, its hash columns need 24000000000"),
+        ({"engram_vocab_size": 2, "engram_n_heads": 10**7}, "give 60000000 hash columns in 2 tables, expected at most"),
+        ({"engram_vocab_size": 2, "engram_max_ngram_size": 10**7}, "give 159999984 hash columns in 2 tables"),
+        ({"engram_vocab_size": 2, "engram_n_heads": 86}, "give 516 hash columns"),
+        ({"engram_vocab_size": 2, "engram_n_heads": 85}, "its hash columns need"),
+        (
+            {"engram_vocab_size": 1 << 54, "engram_num_embeddings": [1 << 63] * 2, "engram_n_heads": 85},
+            "engram_num_embeddings 9223372036854775808, its hash columns need",
+        ),
+        ({"engram_vocab_size": (1 << 64) - 1, "engram_num_embeddings": [1 << 63] * 2}, "beyond the 64-bit range"),
+        (
+            {"engram_n_heads": _HUGE, "engram_vocab_size": _HUGE},
+            "engram_vocab_size is a number beyond the 64-bit range",
+        ),
+        ({"engram_num_embeddings": [1, _HUGE]}, "engram_num_embeddings is a number beyond the 64-bit range"),
+        (
+            {"engram_layer_ids": list(range(10**4)), "engram_num_embeddings": [384006168] * 10**4},
+            "give 240000 hash columns in 10000 tables",
+        ),
+    ],
+)
+def test_absurd_numbers_are_refused_within_a_second(change, says, rule):
+    given = json.dumps([{**CONFIG, **change}, rule])
+    done = subprocess.run(
+        [sys.executable, "-c", _ALONE, engram_file.__file__],
+        input=given,
+        capture_output=True,
+        text=True,
+        timeout=20,
+        check=True,
+    )
+    text, seconds = json.loads(done.stdout)
+    assert says in text and len(text) < 3000
+    assert seconds < 1
