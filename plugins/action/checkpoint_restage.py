@@ -57,7 +57,8 @@ class ActionModule(ActionBase):
             return {**result, "failed": True, "msg": decision.text()}
         display.display(f"{decision.text()}\n")
         told = {"changed": False, "failed": False, "msg": decision.text(), "rows": [dict(row) for row in decision.rows]}
-        return {**result, **told, **decision.to_dict()}
+        resumes = any(node.standing.record.open for node in present)
+        return {**result, **told, **decision.to_dict(), "resumes": resumes}
 
 
 def budget_node(host: str, variables: Mapping[str, Any]) -> restage.Node | None:

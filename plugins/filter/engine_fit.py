@@ -13,6 +13,7 @@ author:
 description:
   - Compares the rule by which Engram rows are to be cut, and the edit of C(config.json), with the engine of a profile.
   - A profile without the key C(engram) is held to the rule of its engine.
+  - With O(switches) also whether the engine can be stopped and started on the nodes, which one that runs in pods cannot.
 positional: placement, rule, tensor_parallel, node
 options:
   _input:
@@ -36,6 +37,10 @@ options:
     description: Inventory name of the node that carries the checks.
     type: str
     required: true
+  switches:
+    description: Whether the engine is to be stopped and started.
+    type: bool
+    default: false
 """
 
 EXAMPLES = r"""
@@ -48,7 +53,7 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: Failed checks for M(gb10.ring.report), C(checkpoint.engram_rule) and C(checkpoint.config_edit). None when all fits.
+  description: Failed checks for M(gb10.ring.report), C(checkpoint.engram_rule), C(checkpoint.config_edit) and C(checkpoint.renderer). None when all fits.
   type: list
   elements: dict
 """
@@ -56,9 +61,11 @@ _value:
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import engine_fit as core
 
 
-def engine_fit(engine, placement, rule, tensor_parallel, node):
+def engine_fit(engine, placement, rule, tensor_parallel, node, *, switches=False):
     """The checks as plain data."""
-    return [found.to_dict() for found in core.checks(engine, placement, rule, int(tensor_parallel), node)]
+    return [
+        found.to_dict() for found in core.checks(engine, placement, rule, int(tensor_parallel), node, switches=switches)
+    ]
 
 
 class FilterModule:

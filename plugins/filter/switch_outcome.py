@@ -12,8 +12,8 @@ author:
   - gb10.ring contributors (@gb10-ring)
 description:
   - >-
-    Reads C(checkpoint_switch_reason), C(checkpoint_back_result) and C(checkpoint_back_done), which the role C(checkpoint) sets when a
-    switch fails, of every host in O(hosts).
+    Reads C(checkpoint_switch_reason), C(checkpoint_back_running), C(checkpoint_back_result) and C(checkpoint_back_done), which the role
+    C(checkpoint) sets when a switch fails, of every host in O(hosts).
 positional: hosts, revision, origin, started
 options:
   _input:
@@ -34,7 +34,7 @@ options:
     type: str
     required: true
   started:
-    description: Whether the group was stopped already.
+    description: Whether the group was stopped already, or was to be.
     type: bool
     default: true
 seealso:
@@ -51,7 +51,9 @@ EXAMPLES = r"""
 
 RETURN = r"""
 _value:
-  description: C(all_back), whether every node could and did take the switch back, and C(text), the reasons of all nodes and what was done, for a person.
+  description: >-
+    C(all_back), whether every node could and did take the switch back and no rank may still run, and C(text), the reasons of all nodes
+    and what was done, for a person.
   type: dict
 """
 
@@ -68,6 +70,7 @@ def switch_outcome(hostvars, hosts, revision, origin, started=True):
                 reason=str(hostvars[host].get("checkpoint_switch_reason") or ""),
                 back=bool(back) and not back.get("failed") and not back.get("unreachable"),
                 done=bool(hostvars[host].get("checkpoint_back_done")),
+                running=str(hostvars[host].get("checkpoint_back_running") or ""),
                 stays=str(back.get("msg") or "failed") if back.get("failed") and not back.get("unreachable") else "",
             )
         )

@@ -84,6 +84,10 @@ in_place:
   returned: success
   type: bool
   sample: false
+resumes:
+  description: Whether a switch was under way on any node. When it cannot be prepared again, its links and records stay.
+  returned: success
+  type: bool
 reasons:
   description: Why the group has to change over, one text a node.
   returned: success

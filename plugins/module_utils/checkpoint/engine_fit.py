@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Whether what is to be brought onto the nodes is what the engine's profile reads. Values in, values out."""
+"""Whether what is to be done on the nodes is what the engine's profile reads, and can be switched. Values in, values out."""
 
 from __future__ import annotations
 
@@ -11,12 +11,33 @@ from typing import Any
 from ..report.checks import Check
 
 
-def checks(engine: Mapping[str, Any], placement: str, rule: str, tensor_parallel: int, node: str) -> list[Check]:
+def checks(
+    engine: Mapping[str, Any], placement: str, rule: str, tensor_parallel: int, node: str, *, switches: bool = False
+) -> list[Check]:
     """What does not fit, one failed check each. engine: the complete profile, empty when no engine is known.
 
-    tensor_parallel: ranks that config.json is edited for, 0 for none. node: carries the checks.
+    tensor_parallel: ranks that config.json is edited for, 0 for none. node: carries the checks. switches: whether the engine is to be
+    stopped and started for it.
     """
-    return [*_rows(engine, placement, rule, node), *_config(engine, tensor_parallel, node)] if engine else []
+    if not engine:
+        return []
+    found = [*_rows(engine, placement, rule, node), *_config(engine, tensor_parallel, node)]
+    return [*found, *_renderer(engine, node)] if switches else found
+
+
+def _renderer(engine: Mapping[str, Any], node: str) -> Iterator[Check]:
+    """Pods are no units of systemd: nothing here would stop them, and they would go on reading what is replaced."""
+    if engine["renderer"] == "kubernetes":
+        yield Check(
+            id="checkpoint.renderer",
+            node=node,
+            ok=False,
+            found="the engine runs in pods (engine_renderer: kubernetes), which restage.yml and rollback.yml neither stop nor start",
+            expected="ranks that run as units of systemd (venv, docker, podman), or checkpoint_serves: false",
+            cure="run site.yml, which stages the revision beside the one that is served and describes it for the cluster, and start the "
+            "group anew: engine_state: restarted with engine_kubeconfig, or delete the InferenceService and apply the files (docs/engine.md, "
+            "Kubernetes). With checkpoint_serves: false only files and the link current change here",
+        )
 
 
 def _rows(engine: Mapping[str, Any], placement: str, rule: str, node: str) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..host import HostError
@@ -18,7 +19,7 @@ from . import replace as replacement
 from .bringing import Brought, How, Look, Work, attended, read_sources
 from .budget import Budget, budget, budget_check
 from .decide import Staging, Survey, decide, plan_of, state_checks, summary
-from .inplace import InPlace, in_place
+from .inplace import InPlace, begun, in_place
 from .inspection import damaged_files, damaged_sources
 from .layout import Layout
 from .lock import locked
@@ -109,7 +110,7 @@ class View(Look[Request, Survey, Staging]):
     def replaces(self) -> InPlace | None:
         """The same where it is to be done: the disk does not hold both, or no whole old revision is left."""
         found = self.replacing()
-        wanted = found is not None and (self.survey.replacing is not None or not self.budget().ok)
+        wanted = found is not None and (begun(self.survey) is not None or not self.budget().ok)
         return found if wanted and self.request.in_place else None
 
     @property
@@ -151,7 +152,7 @@ class View(Look[Request, Survey, Staging]):
             "checks": self.checks(),
             "budget": self.arithmetic(),
             "lacking": self.lacking(),
-            "stages": self.staging.changed,
+            "stages": self.staging.changed or bool(left_over(self.request)),
             "standing": standing.state(layout, rows=self.request.rows),
             "damaged": dict(self.survey.damaged),
             "in_place": replaced.to_dict() if replaced else {},
@@ -198,6 +199,7 @@ def _damaged(request: Request, survey: Survey) -> dict[str, str]:
 def stage(request: Request) -> Brought:
     """Stage, one run at a time. Raises HostError."""
     with locked(request.layout):
+        replacement.finish_ended(request.layout)
         adopt(request.layout, superseded(request), request.manifest.revision)
         # Seen again under the lock: another run may have ended in between.
         seen = view(request)
@@ -251,16 +253,18 @@ def tidy(request: Request) -> None:
     A revision that was staged from a plan with fewer chunk checksums gets those of this one.
     """
     keep_manifest(request.layout, request.manifest)
-    left = [
-        request.layout.replacing,
-        request.layout.journal(request.manifest.revision),
-        request.layout.staging(request.manifest.revision),
-    ]
-    if any(path.exists() for path in left):
+    if left_over(request):
         with locked(request.layout):
             if request.manifest.revision in _replacing(request.layout):
                 replacement.finish(request.layout, request.manifest.revision)
             remove_staging(request.layout, request.manifest.revision)
+
+
+def left_over(request: Request) -> list[Path]:
+    """What a run that was killed at its very end left of the wanted revision."""
+    layout, revision = request.layout, request.manifest.revision
+    places = [path for path in (layout.journal(revision), layout.staging(revision)) if path.exists()]
+    return [*places, layout.replacing] if revision in _replacing(layout) else places
 
 
 #: What checkpoint_stage does of the steps in bringing.run.

@@ -18,6 +18,7 @@ from . import chunks, spans, units
 from .decide import OtherRevision, Staging, Step, Survey
 from .manifest import PARTIAL, File
 from .receipt import Receipt, Stat
+from .replacing import Replacing
 from .row_state import NAME
 
 
@@ -89,12 +90,20 @@ class InPlace:
         )
 
 
+def begun(survey: Survey) -> Replacing | None:
+    """The replacement that an earlier run began. One whose new revision has a receipt lacks nothing but its last deletions."""
+    found = survey.replacing
+    ended = found is not None and any(other.receipt.revision == found.new for other in survey.others)
+    return None if ended else found
+
+
 def in_place(staging: Staging, survey: Survey, ceiling_percent: int, also_needed: int = 0) -> InPlace | None:
     """How the old revision is replaced: the one that an earlier run began with, or the active one. None: there is none.
 
     Other revisions stay when that is enough. also_needed: bytes that come afterwards, Engram rows.
     """
-    old = survey.replacing.old if survey.replacing else survey.current
+    unfinished = begun(survey)
+    old = unfinished.old if unfinished else survey.current
     found = {other.receipt.revision: other for other in survey.others}
     if old not in found or survey.receipt is not None:
         return None

@@ -113,3 +113,14 @@ def finish(layout: Layout, complete: str) -> None:
         shutil.rmtree(layout.revision(record.old), ignore_errors=True)
         forget_config(layout, record.old)
     layout.replacing.unlink(missing_ok=True)
+    sync_directory(layout.base)
+
+
+def finish_ended(layout: Layout) -> None:
+    """Finish a replacement whose new revision is complete already: its run ended before it did."""
+    try:
+        record = read(layout)
+    except ReceiptError:
+        return
+    if record and layout.receipt(record.new).exists() and layout.revision(record.new).is_dir():
+        finish(layout, record.new)

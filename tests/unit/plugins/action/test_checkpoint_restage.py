@@ -94,6 +94,13 @@ def test_rolling_back():
     assert "rev-x is not there whole on n0" in decide(known, mode="rollback", revision="rev-x")["msg"]
 
 
+def test_a_switch_that_is_under_way_on_any_node_is_gone_on_with():
+    half = standing("a") | {"record": {**standing("a")["record"], "target": "b"}}
+    assert decide({"n0": host(), "n1": host(standing=half)}, revision="b")["resumes"]
+    assert not decide({"n0": host("a"), "n1": host("a")}, revision="b")["resumes"]
+    assert decide({"n0": {"checkpoint_checks": {"checkpoint": {"standing": half}}}}, mode="rollback")["resumes"]
+
+
 def test_re_staging_needs_a_revision():
     with pytest.raises(AnsibleError, match="revision"):
         decide({"n0": host()})
@@ -113,6 +120,8 @@ def test_the_outcome_of_a_switch():
     lost = switch_outcome({**known, "n1": {"checkpoint_back_result": {"unreachable": True}}}, ["n0", "n1"], "b", "a")
     assert not lost["all_back"] and "n1 did not answer" in lost["text"]
     assert not switch_outcome({"n0": {}}, ["n0"], "b", "a")["all_back"]
+    runs = switch_outcome({**known, "n1": {**known["n1"], "checkpoint_back_running": "no end"}}, ["n0", "n1"], "b", "a")
+    assert not runs["all_back"] and "- n1: its engine could not be stopped: no end" in runs["text"]
 
 
 SLICE, INDEX = "model-00048-of-00048.safetensors", "model.safetensors.index.json"

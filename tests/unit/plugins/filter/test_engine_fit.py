@@ -48,3 +48,27 @@ def test_what_the_engine_would_not_read(engine, placement, rule, ranks, says):
     for check, text in zip(found, says, strict=True):
         assert text in f"{check['found']}, expected {check['expected']}"
         assert (check["ok"], check["node"], bool(check["cure"])) == (False, "spark1", True)
+
+
+PODS = {**VLLM, "renderer": "kubernetes"}
+
+
+@pytest.mark.parametrize(
+    ("engine", "switches", "refused"),
+    [
+        (PODS, True, True),
+        (PODS, False, False),
+        (VLLM, True, False),
+        (LAB, True, False),
+        ({**VLLM, "renderer": "docker"}, True, False),
+        ({}, True, False),
+    ],
+)
+def test_pods_are_not_stopped_and_started(engine, switches, refused):
+    found = engine_fit(engine, "shard", "vllm", 3, "spark1", switches=switches)
+    assert [check["id"] for check in found] == ["checkpoint.renderer"] * refused
+    for check in found:
+        assert (check["ok"], check["node"]) == (False, "spark1")
+        assert all(
+            text in check["cure"] for text in ("site.yml", "delete the InferenceService", "checkpoint_serves: false")
+        )

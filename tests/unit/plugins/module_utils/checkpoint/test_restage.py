@@ -177,6 +177,33 @@ def test_rolling_back_amid_a_switch_does_not_go_back_into_it():
             ["the group did not come up with it", "rollback.yml"],
         ),
         ([Ended("n0", "boom", True, True)], "", True, ["no revision to go back to", "the group is stopped"]),
+        (
+            [Ended("n0", "boom", True, True), Ended("n1", "", True, True, running="does not end")],
+            A,
+            False,
+            [
+                "- n1: its engine could not be stopped: does not end",
+                "On n1 the engine could not be stopped and may still run, so nothing was started. All nodes are back at revision rev-a.",
+            ],
+        ),
+        (
+            [Ended("n0", "boom", True, running="does not end"), Ended("n1"), Ended("n2", stays="no")],
+            A,
+            False,
+            ["- n1: it does not answer", "- n2: no", "On n0 the engine", "n2 cannot go back to revision rev-a. Cure"],
+        ),
+        (
+            [Ended("n0", "", True, running="does not end"), Ended("n1", "", True)],
+            "",
+            False,
+            ["nothing was started. There was no revision to go back to on all nodes. Cure"],
+        ),
+        (
+            [Ended("n0", "boom"), Ended("n1")],
+            A,
+            False,
+            ["- n0: boom", "No node was asked to go back, and nothing was started"],
+        ),
     ],
 )
 def test_what_is_said_of_a_switch_that_failed(ended, origin, back, said):
@@ -184,6 +211,12 @@ def test_what_is_said_of_a_switch_that_failed(ended, origin, back, said):
     told = text(ended, B, origin)
     assert told.startswith("the switch to revision rev-b failed:\n")
     assert all(part in told for part in said)
+    if any(one.running for one in ended):
+        assert "is stopped" not in told and "accepted" not in told
+
+
+def test_nobody_is_said_not_to_answer_where_nobody_was_asked():
+    assert "answer" not in text([Ended("n0", "boom"), Ended("n1")], B, A)
 
 
 def test_a_group_that_could_not_be_prepared_goes_on():
