@@ -68,7 +68,7 @@ def written(node):
 
 
 UNIT, QUADLET = "systemd/system/gb10-ring-engine.service", "containers/systemd/gb10-ring-engine.container"
-ALL = ["gb10-ring/engine-gid.py", "gb10-ring/engine.json", UNIT]
+ALL = ["gb10-ring/engine-gid.py", "gb10-ring/engine-rows.py", "gb10-ring/engine.json", UNIT]
 CONTAINER = {"executable": "vllm", "image": f"example.org/vllm@sha256:{'a' * 64}"}
 
 
@@ -76,8 +76,8 @@ def test_unit_check_mode_shows_all_files_and_writes_none(systemd, node, capsys):
     result = unit(node, capsys, check=True)
     assert result["changed"]
     assert result["restart"]
-    assert [entry["before"] for entry in result["diff"]] == ["", "", "", "disabled\n"]
-    assert "ExecStart=" in result["diff"][2]["after"]
+    assert [entry["before"] for entry in result["diff"]] == ["", "", "", "", "disabled\n"]
+    assert "ExecStart=" in result["diff"][3]["after"]
     assert written(node) == []
     assert systemd.calls == []
 
@@ -100,7 +100,7 @@ def test_unit_is_written_enabled_and_then_left_alone(systemd, node, capsys):
 def test_unit_diff_and_apply_are_one_plan(systemd, node, capsys):
     planned = unit(node, capsys, check=True)["diff"]
     assert unit(node, capsys)["diff"] == planned
-    files = ["gb10-ring/engine.json", "gb10-ring/engine-gid.py", UNIT]
+    files = ["gb10-ring/engine.json", "gb10-ring/engine-gid.py", "gb10-ring/engine-rows.py", UNIT]
     for entry, name in zip(planned, files, strict=False):
         assert entry["before_header"] == f"{node}/etc/{name}"
         assert (node / "etc" / name).read_text() == entry["after"]
@@ -148,7 +148,7 @@ def runtimes(systemd, node, monkeypatch):
 def test_another_renderer_takes_over_and_leaves_nothing_of_the_first(systemd, node, capsys, runtimes):
     first = unit(node, capsys)
     podman = unit(node, capsys, profile={**CONTAINER, "renderer": "podman"})
-    assert written(node) == [QUADLET, *ALL[:2]]
+    assert written(node) == [QUADLET, *ALL[:3]]
     assert podman["hash"] != first["hash"]
     assert f"{node}/etc/{UNIT}: another renderer's, not used any more" in podman["reasons"]
     assert systemd.calls == ["daemon-reload", "enable", "disable", "daemon-reload"]
