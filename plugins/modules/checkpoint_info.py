@@ -14,7 +14,8 @@ author:
 description:
   - Reports the revisions of a checkpoint and which one is active, and checks the active one against its receipt.
   - With O(verify=full) a file for which the store had no checksum is left out.
-  - Does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together.
+  - Does not fail on a failed check. M(gb10.ring.report) judges the checks of all nodes together, and
+    P(gb10.ring.same_revision#filter) whether they have the same revision active.
 extends_documentation_fragment:
   - gb10.ring.engram_wanted
   - gb10.ring.attributes.looking
@@ -37,6 +38,8 @@ options:
 seealso:
   - module: gb10.ring.checkpoint_stage
   - module: gb10.ring.report
+  - plugin: gb10.ring.same_revision
+    plugin_type: filter
 """
 
 EXAMPLES = r"""
@@ -61,7 +64,7 @@ checks:
     - >-
       C(checkpoint.current), C(checkpoint.files), C(checkpoint.extra), C(checkpoint.config), C(checkpoint.disk), C(checkpoint.switch),
       which says whether a switch of the group or a replacement in place has not ended here, and C(checkpoint.unfinished) for each other
-      revision whose staging has not ended.
+      revision whose staging or deletion has not ended.
     - Files, extra and config are left out when there is no receipt to compare with.
   returned: success
   type: list
@@ -77,7 +80,8 @@ checks:
 checkpoint:
   description:
     - C(path) of the checkpoint, C(current) revision, C(revisions), C(unfinished) staging in bytes by revision, figures of the C(disk)
-      in bytes, and the revision that the checks C(looked_at).
+      in bytes, and the revision that the checks C(looked_at). What is left of a revision that was being deleted counts as unfinished, with
+      C(.pruned-) before its name.
     - Of a revision, C(bytes) is what its files hold, C(allocated) what they take on the disk and C(frees) what deleting it gives back.
     - C(wrong) names the files that are not as the receipt has them by size and modification time. C(complete) says that there are none.
     - C(standing) is RV(gb10.ring.checkpoint_stage#module:standing).

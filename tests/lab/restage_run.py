@@ -158,10 +158,11 @@ class Controller:
         )
         return self
 
-    def kill(self) -> None:
+    def kill(self) -> bool:
+        """Whether it still ran."""
         if self.process.poll() is None:
             os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait()
+        return self.process.wait() == -signal.SIGKILL
 
     def __exit__(self, *exception: object) -> None:
         self.kill()
@@ -200,6 +201,15 @@ def units() -> list[str]:
 
 def record(node: str) -> dict[str, object]:
     found: dict[str, object] = json.loads(on(node, f"cat {ROOT}/switch.json"))
+    return found
+
+
+def named() -> dict[str, set[str]]:
+    """By node, the revisions that its link and the record of its switch name. All of them have to be there whole."""
+    found = {}
+    for node, current in zip(NODES, active(), strict=True):
+        said = record(node)
+        found[node] = {current, *(str(said[role]) for role in ("active", "previous", "target"))} - {""}
     return found
 
 

@@ -16,6 +16,7 @@ from typing import Any
 from ..report.checks import Check
 from . import units
 from .decide import Disk, Staging, Survey
+from .layout import left_in_staging
 from .manifest import PARTIAL
 from .receipt import Stat
 
@@ -121,9 +122,7 @@ def reclaimable(revision: str, survey: Survey, linked: frozenset[str] = frozense
         trees[name] = {path: stat for path, stat in other.found.items() if f"{name}/{path}" not in linked}
     current = freed([trees.pop(survey.current, {})], survey.disk)
     rows = [(f"revision {name}", freed([tree], survey.disk)) for name, tree in trees.items()]
-    unfinished = [
-        (f"unfinished staging of {name}", size) for name, size in survey.leftovers.items() if name != revision
-    ]
+    unfinished = [(left_in_staging(name), size) for name, size in survey.leftovers.items() if name != revision]
     # Old revisions that share files give these back only together, so the total can be more than the sum of the rows.
     total = freed(trees.values(), survey.disk) + sum(size for _what, size in unfinished)
     return Reclaimable(tuple(row for row in [*rows, *unfinished] if row[1]), total, current)

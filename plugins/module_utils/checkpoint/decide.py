@@ -77,7 +77,7 @@ class OtherRevision:
 class Survey:
     """What the node holds. present, staged: files in the revision's and in its staging directory.
 
-    leftovers: bytes allocated in the staging directories of other revisions. config_text: config.json of the revision.
+    leftovers: bytes allocated in other directories among the stagings, by name. config_text: config.json of the revision.
     damaged: files of the revision whose bytes were read and are wrong, with what was found; those of others as ``../REVISION/PATH``.
     """
 

@@ -16,7 +16,7 @@ from . import row_state, units
 from .budget import freed, listed, reclaimable
 from .config_edit import CONFIG
 from .decide import Survey
-from .layout import Layout
+from .layout import TRASH, Layout, left_in_staging
 from .receipt import Receipt, Stat, wrong_files
 from .tp_config import ConfigError, counts, padded_counts, real_counts
 
@@ -132,12 +132,14 @@ def _unfinished(request: Request, survey: Survey) -> list[Check]:
             id="checkpoint.unfinished",
             node=request.node,
             ok=False,
-            found=f"unfinished staging of {revision}: {units.human(size)}",
+            found=f"{left_in_staging(name)}: {units.human(size)}",
             expected="no partial files beside those of the revision that is staged now",
-            cure=f"stage {revision} to its end (checkpoint_revision), or delete staging/{revision}",
+            cure="run prune.yml, which deletes what is left of it, as the next restage.yml does"
+            if name.startswith(TRASH)
+            else f"stage {name} to its end (checkpoint_revision), or delete staging/{name}",
             severity="warning",
         )
-        for revision, size in sorted(survey.leftovers.items())
+        for name, size in sorted(survey.leftovers.items())
     ]
 
 
@@ -164,6 +166,28 @@ def _disk(request: Request, survey: Survey) -> Check:
         expected=f"at most {request.ceiling_percent} % = {units.human(limit)}",
         cure=f"delete {listed(old)}" if old.total else "free space outside of the checkpoints",
         severity="warning",
+    )
+
+
+def same_revision(current: Mapping[str, str]) -> Check | None:
+    """Whether all nodes have one revision active. current: it, by node, of those that could be looked at; the first of them carries the check.
+
+    A node without one is told by checkpoint.current; where no node has one, there is no check.
+    """
+    held: dict[str, list[str]] = {}
+    for node, revision in current.items():
+        if revision:
+            held.setdefault(revision, []).append(node)
+    if not held:
+        return None
+    return Check(
+        id="checkpoint.same_revision",
+        node=next(iter(current)),
+        ok=len(held) == 1,
+        found="; ".join(f"revision {revision} on {', '.join(nodes)}" for revision, nodes in held.items()),
+        expected="the same revision on all nodes",
+        cure="run restage.yml without --limit, which brings all nodes to the state of the bucket, or rollback.yml with "
+        "checkpoint_rollback_revision, the name of a revision that all of them hold",
     )
 
 

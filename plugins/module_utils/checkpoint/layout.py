@@ -12,6 +12,15 @@ from pathlib import Path
 DEFAULT_ROOT = "/var/lib/gb10-ring/checkpoints"
 #: Where awscrt is unpacked on a node.
 DEFAULT_PYTHON_PATH = "/var/lib/gb10-ring/python"
+#: What the directory of a revision that is being deleted is called among the stagings, before its name.
+TRASH = ".pruned-"
+
+
+def left_in_staging(name: str) -> str:
+    """What a directory among the stagings is, for a person."""
+    if name.startswith(TRASH):
+        return f"half-deleted revision {name.removeprefix(TRASH)}"
+    return f"unfinished staging of {name}"
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,10 @@ from ..plan import Change, Plan
 from . import units
 from .budget import freed
 from .decide import Disk
+from .layout import TRASH
 from .receipt import Stat
 from .switch import Record
 
-#: What the directory of a revision that is being deleted is called, before its name.
-TRASH = ".pruned-"
 Kind = Literal["revision", "unfinished staging", "half-deleted revision", "unknown directory", "Engram rows", "foreign"]
 
 

@@ -12,9 +12,8 @@ from pathlib import Path
 from ..host import HostError, read_text, sync_directory, write_text
 from . import config_edit, replacing, row_state
 from .inplace import InPlace, Replacement
-from .layout import Layout
+from .layout import TRASH, Layout
 from .manifest import PARTIAL
-from .prune import TRASH
 from .receipt import ReceiptError, render
 from .row_place import RowPlace
 

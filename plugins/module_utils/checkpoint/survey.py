@@ -199,7 +199,7 @@ def tree(directory: Path) -> dict[str, Stat]:
 
 
 def leftovers(layout: Layout) -> dict[str, int]:
-    """Bytes allocated in the staging directory of each revision that was not finished."""
+    """Bytes allocated in each directory among the stagings: of a revision that was not finished, or not deleted to its end."""
     if not layout.stagings.is_dir():
         return {}
     directories = sorted(path for path in layout.stagings.iterdir() if path.is_dir())

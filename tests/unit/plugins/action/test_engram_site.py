@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -23,12 +24,12 @@ PLAY = """
   gather_facts: false
   any_errors_fatal: true
   tasks:
-    - ansible.builtin.import_role: {name: gb10.ring.checkpoint}
+    - ansible.builtin.include_role: {name: gb10.ring.checkpoint, tasks_from: "{{ task_file | default('main') }}"}
     - ansible.builtin.import_role: {name: gb10.ring.checkpoint, tasks_from: verify}
       when: not ansible_check_mode
     - ansible.builtin.copy:
         dest: '{{ place }}/{{ inventory_hostname }}.json'
-        content: '{{ {"rows": checkpoint_engram_result, "checks": checkpoint_checks | default({})} | to_json }}'
+        content: '{{ {"rows": checkpoint_engram_result | default({}), "checks": checkpoint_checks | default({})} | to_json }}'
         mode: '0600'
       check_mode: false
       changed_when: false
@@ -119,7 +120,9 @@ def test_from_bucket_to_rows_in_the_revision_and_then_beside_it(endpoint, small,
     found, changed = site.run(2, **wanted)
     assert changed == planned
     checks = checks_of(found)
-    assert {check["id"] for check in checks.values()} >= {"checkpoint.engram", "checkpoint.engram_tiles"}
+    assert {check["id"] for check in checks.values()} >= {
+        *("checkpoint.engram", "checkpoint.engram_tiles", "checkpoint.same_revision")
+    }
     assert all(check["ok"] for check in checks.values() if check["severity"] == "error"), checks
     for rank in range(2):
         directory = site.directory(rank, "shard")
@@ -138,3 +141,33 @@ def test_from_bucket_to_rows_in_the_revision_and_then_beside_it(endpoint, small,
         moved = found[rank]["rows"]["moved"]
         assert moved["disk_bytes"] > 0 and moved["s3_bytes"] < moved["disk_bytes"]
     assert site.run(2, **wanted)[1] == [0, 0]
+
+
+def test_a_re_staging_without_anything_to_stage_ends_a_deletion_that_did_not(endpoint, tmp_path):
+    site = Site(tmp_path, endpoint)
+    site.run(2)
+    trash = tmp_path / "n1" / "tiny" / "staging" / ".pruned-old"
+    trash.mkdir()
+    (trash / "shard").write_bytes(b"x" * 8192)
+    _found, changed = site.run(2, task_file="restage")
+    assert changed == [0, 1] and not trash.exists()
+    assert site.run(2, task_file="restage")[1] == [0, 0]
+
+
+def test_nodes_with_different_revisions_active(endpoint, tmp_path):
+    """As a run that was killed between two activations leaves them."""
+    site = Site(tmp_path, endpoint)
+    site.run(2)
+    base = tmp_path / "n1" / "tiny"
+    (receipt,) = (base / "receipts").iterdir()
+    for place in ("receipts", "manifests"):
+        text = (base / place / receipt.name).read_text().replace(receipt.stem, "other")
+        (base / place / "other.json").write_text(text)
+    shutil.copytree(base / "revisions" / receipt.stem, base / "revisions" / "other")
+    (base / "switch.json").write_text(json.dumps({"active": "other", "previous": "", "target": ""}))
+    (base / "current").unlink()
+    (base / "current").symlink_to("revisions/other")
+    found, _changed = site.run(2, task_file="verify")
+    checks = checks_of(found)
+    assert [name for name, check in checks.items() if not check["ok"]] == [("n0", "checkpoint.same_revision")]
+    assert checks["n0", "checkpoint.same_revision"]["found"] == f"revision {receipt.stem} on n0; revision other on n1"

@@ -122,11 +122,14 @@ def test_the_refusal_lists_what_could_be_freed():
     seen = survey(
         800,
         others=(held("older", old), held("active", replace(old, size=200 * GB)), held("shared", BIG, links=2)),
-        leftovers={"gone": 40 * GB, "new": 5 * GB, "none": 0},
+        leftovers={".pruned-half": GB, "gone": 40 * GB, "new": 5 * GB, "none": 0},
         current="active",
     )
     cure = check(seen).cure
-    assert "revision older (300.0 GB), unfinished staging of gone (40.0 GB), 340.0 GB in all" in cure
+    assert (
+        "revision older (300.0 GB), half-deleted revision half (1.0 GB), unfinished staging of gone (40.0 GB), 341.0 GB in all"
+        in cure
+    )
     # What is active is named apart: an engine may have it open.
     assert "(the active revision holds 200.0 GB)" in cure and "revision active (" not in cure
     # Hard links free nothing, and what is staged for this very revision is used by it.

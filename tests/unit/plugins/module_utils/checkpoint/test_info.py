@@ -171,6 +171,38 @@ def test_the_state_lists_revisions_oldest_first():
     assert state["disk"] == {"size": 1000, "used": 500, "available": 500, "reserved": 0}
 
 
+def test_a_deletion_that_did_not_end_is_no_staging_to_go_on_with():
+    (check,) = [check for check in info.checks(REQUEST, replace(GOOD, leftovers={".pruned-r1": 7})) if not check.ok]
+    assert (check.id, check.severity, check.found) == (
+        "checkpoint.unfinished",
+        "warning",
+        "half-deleted revision r1: 7 B",
+    )
+    assert "prune.yml" in check.cure and "stage" not in check.cure.replace("restage.yml", "")
+
+
+@pytest.mark.parametrize(
+    ("current", "ok", "found"),
+    [
+        ({"n0": "a", "n1": "a"}, True, "revision a on n0, n1"),
+        ({"n1": "a"}, True, "revision a on n1"),
+        ({"n0": "a", "n1": "b", "n2": "a"}, False, "revision a on n0, n2; revision b on n1"),
+        ({"n0": "", "n1": "a"}, True, "revision a on n1"),
+        ({"n0": "", "n1": "a", "n2": "b"}, False, "revision a on n1; revision b on n2"),
+    ],
+)
+def test_whether_nodes_have_the_same_revision_active(current, ok, found):
+    check = info.same_revision(current)
+    assert (check.id, check.severity) == ("checkpoint.same_revision", "error")
+    assert (check.node, check.ok, check.found) == (next(iter(current)), ok, found)
+    assert "restage.yml" in check.cure and "checkpoint_rollback_revision" in check.cure
+
+
+@pytest.mark.parametrize("current", [{}, {"n0": "", "n1": ""}])
+def test_nodes_without_an_active_revision_are_not_compared(current):
+    assert info.same_revision(current) is None
+
+
 def test_partial_files_of_other_revisions_are_named():
     checks = [
         check for check in info.checks(REQUEST, replace(GOOD, leftovers={"r9": 5000000, "r8": 1})) if not check.ok
