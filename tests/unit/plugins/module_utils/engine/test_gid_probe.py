@@ -84,7 +84,7 @@ def test_the_program_on_a_node(tmp_path, monkeypatch, capsys):
     for device, address in (("a", "10.100.0.1"), ("b", "10.100.1.1")):
         table(tmp_path / "sys", device, usual(address))
     program, run = tmp_path / "engine-gid.py", tmp_path / "run"
-    program.write_text(render.probe_program().replace('"/sys/class/infiniband"', repr(str(tmp_path / "sys"))))
+    program.write_text(render.source(gid_probe).replace('"/sys/class/infiniband"', repr(str(tmp_path / "sys"))))
     run.mkdir()
     argv = [sys.executable, "-I", str(program), "--variable", "X", "--variable", "Y", "--", str(run)]
     environ = {"GB10_RING_ENGINE_HASH": "00ff"}
