@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import os
@@ -139,6 +140,14 @@ def moved(proxy: FaultProxy) -> dict[str, Counter[str]]:
     return found
 
 
+def descendants(pid: int) -> list[int]:
+    """Processes below this one. Each is stopped before it is looked at, so that it starts none meanwhile."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    said = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True, check=False).stdout
+    return [one for child in map(int, said.split()) for one in (child, *descendants(child))]
+
+
 class Controller:
     """A run that can be killed as a closed laptop kills it: all its processes at once, without a word to the nodes."""
 
@@ -159,9 +168,11 @@ class Controller:
         return self
 
     def kill(self) -> bool:
-        """Whether it still ran."""
+        """Whether it still ran. Its workers have sessions of their own and would end what they are at, so each is killed by itself."""
         if self.process.poll() is None:
-            os.killpg(self.process.pid, signal.SIGKILL)
+            for pid in (self.process.pid, *descendants(self.process.pid)):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
         return self.process.wait() == -signal.SIGKILL
 
     def __exit__(self, *exception: object) -> None:

@@ -84,12 +84,12 @@ def unread(descriptor: int = 1) -> str:
     return "the controller is gone: nobody reads the result" if gone else ""
 
 
-def abandoned(directory: Path) -> bool:
-    """Whether a staging in this directory has a lease that was not renewed of late."""
+def followed(directory: Path) -> bool:
+    """Whether a staging in this directory has a lease that was renewed of late."""
     now = time.time()  # beside the file's time, which is of the same clock
     for path in directory.glob("*.lease"):
         try:
-            if now - path.stat().st_mtime > _STALE_S:
+            if now - path.stat().st_mtime <= _STALE_S:
                 return True
         except OSError:
             continue
@@ -97,8 +97,11 @@ def abandoned(directory: Path) -> bool:
 
 
 def lock_patience(directory: Path) -> float:
-    """Seconds to wait for the lock of these stagings: as long as a run whose controller is gone may take to end."""
-    return LEASE_S + GRACE_S + 10 if abandoned(directory) else 5.0
+    """Seconds to wait for the lock of these stagings: as long as a run whose controller is gone may take to end.
+
+    A short transfer has no lease. It can outlive its controller too: what started it, on the controller, or the connection may still be there.
+    """
+    return 5.0 if followed(directory) else LEASE_S + GRACE_S + 10
 
 
 class Watch:

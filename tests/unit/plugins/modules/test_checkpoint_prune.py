@@ -172,6 +172,7 @@ def test_rows_that_somebody_reads_stay(capsys, layout, monkeypatch, engram, why)
 
 
 def test_not_beside_a_staging_that_runs(capsys, layout, tmp_path):
+    layout.lease("r5").touch()  # somebody follows it
     with lock.locked(layout):
         result = run(capsys, tmp_path)
     assert (

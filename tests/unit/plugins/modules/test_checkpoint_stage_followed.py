@@ -119,7 +119,7 @@ def test_the_next_run_waits_for_one_whose_controller_is_gone(store, plan, root):
 
 
 def test_two_runs_at_once_are_told(store, plan, root):
-    old = stage_process.start(plan, store.sources(), root, **SLOWLY)
+    old = stage_process.start(plan, store.sources(), root, lease_s=60, **SLOWLY)
     begun(root)
     result = stage_process.finish(stage_process.start(plan, store.sources(), root, **QUICKLY))
     assert result["failed"] and "another run is staging tiny on this node" in result["msg"]

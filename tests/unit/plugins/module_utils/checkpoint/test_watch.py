@@ -78,12 +78,20 @@ def test_a_lease_that_cannot_be_written_is_named(tmp_path):
 def test_an_old_lease_is_that_of_a_controller_that_is_gone(tmp_path, age, gone):
     (tmp_path / "r.lease").touch()
     touch(tmp_path, time.time() - age)
-    assert watch.abandoned(tmp_path) is gone
+    assert watch.followed(tmp_path) is not gone
     assert watch.lock_patience(tmp_path) == (90 if gone else 5)
 
 
-def test_without_a_lease_nothing_is_abandoned(tmp_path):
-    assert not watch.abandoned(tmp_path)
+def test_a_run_without_a_lease_is_a_short_one_and_waited_for(tmp_path):
+    assert not watch.followed(tmp_path)
+    assert watch.lock_patience(tmp_path) == 90
+
+
+def test_an_old_lease_beside_a_new_one_is_of_a_run_that_ended(tmp_path):
+    for name, age in (("r", 100), ("s", 0)):
+        (tmp_path / f"{name}.lease").touch()
+        os.utime(tmp_path / f"{name}.lease", (time.time() - age,) * 2)
+    assert watch.lock_patience(tmp_path) == 5
 
 
 # --- the reader of the output -------------------------------------------------------------------------------------
