@@ -44,7 +44,8 @@ KINDS = ("shard", "engram", "chunk")
 SHARD = "model-00043-of-00048.safetensors"
 #: How long fetching takes in a run that is to be killed, as a part of what a run takes otherwise: more than four tenths of all its time.
 FETCHING = 0.8
-#: Seconds of a fetch that ends with its controller; a longer one runs on for a minute, and the next run waits for it.
+#: Seconds that it takes at most. Of a file with chunks on the node all bytes count for whether it goes on without its controller for a
+#: minute: so it is for two of the three states, and the next run waits for it.
 SHORT = 45.0
 TENTHS = random.Random(SEED).sample(range(KILLS), KILLS)
 #: Manifests of all states that were published, by revision.

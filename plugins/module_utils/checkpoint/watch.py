@@ -99,9 +99,10 @@ def followed(directory: Path) -> bool:
 def lock_patience(directory: Path) -> float:
     """Seconds to wait for the lock of these stagings: as long as a run whose controller is gone may take to end.
 
-    A short transfer has no lease. It can outlive its controller too: what started it, on the controller, or the connection may still be there.
+    A lease that was new at first is that of a controller only when it still is after a while. A short transfer has none, and can outlive its
+    controller too: what started it there, or the connection, may still be there.
     """
-    return 5.0 if followed(directory) else LEASE_S + GRACE_S + 10
+    return _STALE_S + 5 if followed(directory) else LEASE_S + GRACE_S + 10
 
 
 class Watch:

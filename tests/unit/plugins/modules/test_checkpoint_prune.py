@@ -171,8 +171,8 @@ def test_rows_that_somebody_reads_stay(capsys, layout, monkeypatch, engram, why)
     assert (found["remove"], found["why"], result["changed"]) == (False, why, False) and (place / SHARD).exists()
 
 
-def test_not_beside_a_staging_that_runs(capsys, layout, tmp_path):
-    layout.lease("r5").touch()  # somebody follows it
+def test_not_beside_a_staging_that_runs(capsys, layout, tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "lock_patience", lambda _stagings: 0.5)
     with lock.locked(layout):
         result = run(capsys, tmp_path)
     assert (

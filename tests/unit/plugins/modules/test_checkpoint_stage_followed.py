@@ -118,11 +118,27 @@ def test_the_next_run_waits_for_one_whose_controller_is_gone(store, plan, root):
     assert stage_process.finish(old)["failed"]
 
 
+def test_the_next_run_waits_for_a_short_one_without_a_lease(store, plan, root):
+    old = stage_process.start(plan, store.sources(), root, **SLOWLY)
+    begun(root)
+    second = stage_process.start(plan, store.sources(), root, **QUICKLY)
+    time.sleep(7)
+    assert second.poll() is None
+    old.kill()
+    old.communicate(timeout=10)
+    assert not stage_process.finish(second).get("failed")
+
+
 def test_two_runs_at_once_are_told(store, plan, root):
     old = stage_process.start(plan, store.sources(), root, lease_s=60, **SLOWLY)
     begun(root)
-    result = stage_process.finish(stage_process.start(plan, store.sources(), root, **QUICKLY))
+    second = stage_process.start(plan, store.sources(), root, **QUICKLY)
+    lease = root / "tiny/staging" / f"{plan['revision']}.lease"
+    while second.poll() is None:
+        os.utime(lease)  # the first one is still followed
+        time.sleep(0.2)
+    result = stage_process.finish(second)
     assert result["failed"] and "another run is staging tiny on this node" in result["msg"]
-    assert "waited 5 s" in result["msg"]
+    assert "waited 20 s" in result["msg"]
     old.kill()
     old.communicate(timeout=10)

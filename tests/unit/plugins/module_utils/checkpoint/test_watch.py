@@ -79,7 +79,7 @@ def test_an_old_lease_is_that_of_a_controller_that_is_gone(tmp_path, age, gone):
     (tmp_path / "r.lease").touch()
     touch(tmp_path, time.time() - age)
     assert watch.followed(tmp_path) is not gone
-    assert watch.lock_patience(tmp_path) == (90 if gone else 5)
+    assert watch.lock_patience(tmp_path) == (90 if gone else 20)
 
 
 def test_a_run_without_a_lease_is_a_short_one_and_waited_for(tmp_path):
@@ -91,7 +91,15 @@ def test_an_old_lease_beside_a_new_one_is_of_a_run_that_ended(tmp_path):
     for name, age in (("r", 100), ("s", 0)):
         (tmp_path / f"{name}.lease").touch()
         os.utime(tmp_path / f"{name}.lease", (time.time() - age,) * 2)
-    assert watch.lock_patience(tmp_path) == 5
+    assert watch.lock_patience(tmp_path) == 20
+
+
+def test_a_lease_that_is_not_renewed_is_told_within_the_patience_for_one_that_is(tmp_path):
+    """Or a run right after a kill would not wait for what the killed one left."""
+    (tmp_path / "r.lease").touch()
+    patience = watch.lock_patience(tmp_path)
+    touch(tmp_path, time.time() - patience)
+    assert not watch.followed(tmp_path)
 
 
 # --- the reader of the output -------------------------------------------------------------------------------------
