@@ -49,7 +49,7 @@ def text(ended: Sequence[Ended], revision: str, origin: str, started: bool = Tru
 
 
 _NOTHING = (
-    "Nothing was stopped or moved: the group goes on as it was. Cure what is said above and run restage.yml again"
+    "Nothing was stopped or moved: the group goes on as it was. Cure what is said above and run the same playbook again"
 )
 
 
@@ -73,19 +73,20 @@ def _group(ended: Sequence[Ended], origin: str) -> str:
     if _nobody_asked(ended):
         return ", and nothing was started. verify.yml says where each is; run restage.yml or rollback.yml then"
     if not origin:
-        return (
-            ", and the group is stopped. Cure what is said above, or stage another revision, and run restage.yml again"
-        )
+        return ", and the group is stopped. Cure what is said above and run the same playbook again, or stage another revision with restage.yml"
     if any(one.stays for one in ended):
         return (
-            ", so nothing was started and the group is stopped. Cure what is said above and run restage.yml again, "
-            "from a prefix that holds the revision to be served"
+            ", so nothing was started and the group is stopped. Cure what is said above and run restage.yml, from a prefix that holds the "
+            "revision to be served, or rollback.yml to one that all nodes hold (checkpoint_rollback_revision)"
         )
     if any(one.lost for one in ended):
-        return ". The group is stopped, and serves again when it is back and restage.yml or rollback.yml has run"
+        return ". The group is stopped, and serves again when it is back and the same playbook has run"
     if all(one.done for one in ended):
         return " and were accepted with it"
-    return ", but the group did not come up with it: see above, then run rollback.yml"
+    return (
+        ", but the group did not come up with it: see above. Cure that and run the same playbook again, or rollback.yml to another "
+        "revision (checkpoint_rollback_revision)"
+    )
 
 
 def _links(ended: Sequence[Ended], origin: str) -> str:

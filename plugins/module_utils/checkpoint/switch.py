@@ -97,7 +97,7 @@ def step(phase: Phase, record: Record, current: str, revision: str, origin: str 
         )
     if phase == "finish" and current != revision:
         raise SwitchError(
-            f"current is {current or 'absent'}, not {revision}: it was not committed here; run restage.yml again"
+            f"current is {current or 'absent'}, not {revision}: it was not committed here; run the same playbook again"
         )
     if phase == "commit":
         return Step(record, revision)
