@@ -172,7 +172,7 @@ class Watch:
 
 def test_the_watch_sees_a_signed_address_that_others_may_read(tmp_path):
     signed = tmp_path / "signed"
-    signed.write_text("http://s3/models/x?X-Amz-Credential=reader-key%2F20261130")
+    signed.write_text(f"http://s3/models/x?X-Amz-Credential={weed.KEYS['reader'][0]}%2F20261130")
     (tmp_path / "other").write_text("http://s3/models/x?X-Amz-Credential=other%2F20261130")
     for path in tmp_path.iterdir():
         path.chmod(0o644)

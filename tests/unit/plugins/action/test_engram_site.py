@@ -90,9 +90,10 @@ class Site:
             "ANSIBLE_INVENTORY_ENABLED": "yaml",
             "ANSIBLE_LOCAL_TEMP": str(self.place / "tmp"),
         }
+        (self.place / "given.json").write_text(json.dumps(given))
         environment |= {"ANSIBLE_REMOTE_TEMP": str(self.place / "remote")}
         done = subprocess.run(
-            [*command, "-e", json.dumps(given), *flags, str(self.place / "play.yml")],
+            [*command, "-e", f"@{self.place / 'given.json'}", *flags, str(self.place / "play.yml")],
             capture_output=True,
             text=True,
             env=environment,
