@@ -17,10 +17,11 @@ from typing import Any
 from .manifest import path_problem
 from .receipt import Stat
 from .row_plan import PLACEMENTS, Placement, RowPlan, Target
+from .row_probe import LOCAL
 from .spans import Span, common, merged, without
 
 #: The file that says which rows are there. It is written last and removed first.
-NAME = "engram-local.json"
+NAME = LOCAL
 #: Bytes that a file system may take for a file beside its data: maps of extents, a last block that was made larger.
 _ALLOCATION_SLACK = 1 << 20
 
