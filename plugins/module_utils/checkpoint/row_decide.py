@@ -190,8 +190,18 @@ def dropped(step: RowStep, survey: RowSurvey) -> bool:
     return step.way in ("new", "link") and ours and stat is not None and stat.allocated < stat.size
 
 
-def budget_of(staging: RowStaging, survey: RowSurvey, ceiling_percent: int) -> Budget:
-    return Budget(survey.disk, bytes_needed(staging, survey), 0, Reclaimable(), ceiling_percent)
+def linked_paths(staging: RowStaging) -> frozenset[str]:
+    """``REVISION/PATH`` of the slices that get another name: deleting that revision would give nothing back of them."""
+    return frozenset(
+        f"{step.before.directory.name}/{step.target.path}"
+        for step in staging.steps
+        if step.way == "link" and step.before
+    )
+
+
+def budget_of(staging: RowStaging, survey: RowSurvey, ceiling_percent: int, beside: Reclaimable) -> Budget:
+    """beside: what could be deleted of the checkpoint on this disk."""
+    return Budget(survey.disk, bytes_needed(staging, survey), 0, beside, ceiling_percent)
 
 
 def room_check(found: Budget, node: str) -> Check:

@@ -14,13 +14,24 @@ from ..plan import Plan
 from ..report.checks import Check
 from . import row_apply, row_plan, row_serving, row_survey
 from .bringing import Brought, How, Look, Work, attended, read_sources
+from .budget import Reclaimable
 from .layout import Layout
 from .lock import locked
 from .manifest import File, Manifest, ManifestError
 from .manifest import parse as parse_manifest
 from .options import range_problems
 from .progress import Meter
-from .row_decide import RowStaging, budget_of, bytes_needed, decide, environment, plan_of, room_check, summary
+from .row_decide import (
+    RowStaging,
+    budget_of,
+    bytes_needed,
+    decide,
+    environment,
+    linked_paths,
+    plan_of,
+    room_check,
+    summary,
+)
 from .row_job import RowJob
 from .row_place import RowPlace, place_of
 from .row_plan import RowPlan
@@ -109,11 +120,20 @@ class View(Look[Request, RowSurvey, RowStaging]):
 
     def checks(self) -> list[dict[str, Any]]:
         """Everything that stands against it, so that nothing is staged or stopped first."""
-        room = budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"])
-        found = [room_check(room, self.request.node)]
+        found = [self.room()]
         found += [_problem_check(problem, self.request.node) for problem in self.staging.problems]
         served = self.served()
         return [check.to_dict() for check in [*found, *([served] if served else [])]]
+
+    def room(self) -> Check:
+        """What could be freed is looked at only where that is wanted: it reads the directories of all revisions."""
+        request, percent = self.request, self.request.options["disk_ceiling_percent"]
+        found = room_check(budget_of(self.staging, self.survey, percent, Reclaimable()), request.node)
+        if found.ok:
+            return found
+        linked = linked_paths(self.staging)
+        beside = row_survey.reclaimable_beside(request.place, request.manifest.revision, self.survey.disk, linked)
+        return room_check(budget_of(self.staging, self.survey, percent, beside), request.node)
 
     def served(self) -> Check | None:
         """Where a running engine reads the rows that would change."""
@@ -125,7 +145,7 @@ class View(Look[Request, RowSurvey, RowStaging]):
 
     def refuse(self) -> None:
         texts = list(self.staging.problems)
-        room = room_check(budget_of(self.staging, self.survey, self.request.options["disk_ceiling_percent"]), "")
+        room = self.room()
         if not room.ok:
             texts.append(
                 f"not enough room for the Engram rows: {room.found}, expected {room.expected}. Cure: {room.cure}"

@@ -12,7 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ..host import read_text
-from . import journal
+from . import journal, survey
+from .budget import Reclaimable, reclaimable
 from .decide import Disk
 from .hashing import file_digest
 from .journal import Begun
@@ -98,6 +99,14 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         content=_content(here, files),
         problem=problem,
     )
+
+
+def reclaimable_beside(place: RowPlace, revision: str, disk: Disk, linked: frozenset[str]) -> Reclaimable:
+    """What could be deleted of the checkpoint beside this revision, where the rows are to lie. linked: see budget.reclaimable."""
+    of_checkpoint = survey.look(place.layout, revision)
+    if disk.device != of_checkpoint.disk.device:
+        return Reclaimable()
+    return reclaimable(revision, of_checkpoint, linked)
 
 
 def _state(place: RowPlace) -> RowState | None:

@@ -134,6 +134,16 @@ def test_without_addresses_it_says_that_it_needs_them(case):
     assert not result["changed"] and result["needs_sources"] and list(case.root.iterdir()) == []
 
 
+def test_a_disk_without_room_says_what_could_be_freed_beside(case):
+    left = case.root / "tiny/staging/older/model.safetensors"
+    left.parent.mkdir(parents=True)
+    left.write_bytes(bytes(1 << 20))
+    result = case.run(case.root, case.rows(), disk_ceiling_percent=1)
+    assert result["failed"] and "there is unfinished staging of older (1.0 MB), 1.0 MB in all" in result["msg"]
+    (check,) = case.run(case.root, case.rows(), disk_ceiling_percent=1, phase="budget", sources=False)["checks"]
+    assert not check["ok"] and "unfinished staging of older (1.0 MB)" in check["cure"]
+
+
 def test_a_disk_without_room_refuses_before_the_first_byte(case):
     result = case.run(case.root, case.rows(), disk_ceiling_percent=1)
     assert result["failed"] and "not enough room for the Engram rows" in result["msg"] and case.store.seen == []
