@@ -48,6 +48,23 @@ options:
       - Rows that complete a whole shard of this node to the checksum of the whole object need no second reading.
     type: float
     default: 1.0
+  verify:
+    description:
+      - >-
+        With V(full) and O(phase=budget) all rows that would stay as they are, or that another revision has and that would be linked to,
+        are read again, at O(verify_rate_limit) at most, and held to the digests that were recorded when they were verified. Those that
+        are wrong are fetched again.
+      - With V(recorded), sizes, modification times and allocated blocks are compared. The index beside slices is always read.
+    type: str
+    choices: [recorded, full]
+    default: recorded
+  verify_rate_limit:
+    description: Limit to reading again, in bytes a second. V(0) means none.
+    type: int
+    default: 600000000
+  damaged:
+    description: The value RV(damaged) of a call with O(phase=budget), so that O(phase=stage) need not read everything once more.
+    type: dict
   rows:
     description:
       - Which bytes of which shards the rank needs, RV(rows) of the task with O(phase=budget), so that the store is not asked for it again.
@@ -209,6 +226,13 @@ needed:
   returned: with O(phase=budget)
   type: int
   sample: 67585372160
+damaged:
+  description: What was read again and is not as recorded, by directory and name in C(engram-local.json). For the option O(damaged).
+  returned: with O(phase=budget)
+  type: dict
+  sample:
+    /var/lib/gb10-ring/checkpoints/small/engram/model-00048-of-00048.safetensors:header: digest crc64nvme:1f02c9e66ab0d3c7 instead of
+      crc64nvme:8d43ab10cd77e2f1
 rows:
   description: Which bytes of which shards the rank needs, and which files that follows from. For the option O(rows).
   returned: with O(phase=budget)

@@ -235,6 +235,23 @@ def test_published_rows_are_sent_once_and_of_other_ranks_the_difference(official
             held[node] = owned
 
 
+def test_rows_that_rotted_are_found_by_reading_and_fetched_alone(official):
+    """Size and time as they were, on one node: the other rows of the file are not sent again, nor anything to others."""
+    directory, given = f"{BASE}/official/current", {**official, "checkpoint_engram_tensor_parallel": 3}
+    record = look("spark2", directory + "/")["record"]
+    name, spans = next(iter(Tables(SOURCE, whole=True).row_spans(record["layers"]).items()))
+    path, (first, end) = f"{directory}/{name}", spans[1]  # behind the header
+    rot = f"printf damage | dd of={path} bs=1 seek={first + 1000} conv=notrunc status=none"
+    on("spark2", f"touch -r {path} /tmp/was; {rot}; touch -r /tmp/was {path}")
+    with proxy() as between:
+        code, output = stage(*STAGE, **given)
+        assert code == 0 and not sent_of_shards(between), output[-4000:]
+        code, output = stage(*STAGE, **given, checkpoint_verify="full")
+    assert code == 0 and set(sent_of_shards(between)) == {ADDRESS["spark2"]}, output[-4000:]
+    sent_in_bounds(between, "spark2", SOURCE, {name: [(first, end)]})
+    sound(directory + "/")
+
+
 def test_rows_in_a_directory_come_from_the_store_where_no_shard_is_whole(official):
     given = {"ranks": 3, "checkpoint_prefix": official["checkpoint_prefix"]}
     with proxy() as between:

@@ -12,7 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from ..host import HostError, read_text
 from .manifest import ManifestError
@@ -94,8 +94,6 @@ class Look(ABC, Generic[_Asked, _Seen, _Step]):
     staging: _Step
     crc: Crc | None
 
-    REFUSES_IN_CHECK_MODE: ClassVar[bool] = True
-
     @property
     @abstractmethod
     def needs_runtime(self) -> bool:
@@ -119,6 +117,10 @@ class Look(ABC, Generic[_Asked, _Seen, _Step]):
     @abstractmethod
     def refuse(self) -> None:
         """Raises HostError when it cannot be done here."""
+
+    def refuse_in_check_mode(self) -> None:
+        """The same where nothing was done before that would have been done. Raises HostError."""
+        self.refuse()
 
     def runtime(self) -> dict[str, Any]:
         architecture, python = machine()
@@ -180,10 +182,10 @@ def _outcome(module: Module, work: Work[_Request]) -> dict[str, Any]:
     found = {**seen.runtime(), **seen.result()}
     if module.params["phase"] == "budget":
         return {"changed": False, **seen.told(), **found}
-    if seen.REFUSES_IN_CHECK_MODE or not module.check_mode:
-        seen.refuse()
     if module.check_mode:
+        seen.refuse_in_check_mode()
         return {"changed": seen.staging.changed, "diff": seen.diff(), **found}
+    seen.refuse()
     if not seen.staging.changed:
         work.tidy(request)
         return {"changed": False, "diff": seen.diff(), **found}

@@ -27,7 +27,7 @@ from .options import range_problems
 from .progress import Meter
 from .receipt import ReceiptError
 from .row_standing import Rows
-from .runtime import AWSCRT, load_crc64
+from .runtime import AWSCRT, absent_text, load_crc64
 from .source import Source
 from .stage import Job, adopt, apply, keep_manifest
 from .stage import tidy as remove_staging
@@ -191,6 +191,10 @@ def _damaged(request: Request, survey: Survey) -> dict[str, str]:
     if request.verify != "full" or request.phase != "budget":
         return dict(request.damaged)
     layout, path, limit = request.layout, request.how.python_path, request.verify_rate_limit
+    kept = [survey.receipt, *(other.receipt for other in survey.others)]
+    entries = [entry for receipt in kept if receipt for entry in receipt.files]
+    if load_crc64(path) is None and any(entry.digest.partition(":")[0] in AWSCRT for entry in entries):
+        raise HostError(absent_text(path))  # else all files would count as damaged, and be fetched
     own = damaged_files(layout, survey, path, limit)
     looked = dataclasses.replace(survey, damaged=own)
     return own | damaged_sources(layout, looked, request.manifest, request.sliced, python_path=path, rate_limit=limit)

@@ -23,7 +23,7 @@ from .hashing import Hasher, hasher
 from .http1 import BrokenError, Connection, TrustError
 from .journal import Journal
 from .moving import Moving, Task, Wanted
-from .parts import PART, Done, expected_check, in_order
+from .parts import PART, Done, Part, expected_check, in_order
 from .piece import DamagedError, Lane, Limits, Link, Patience, Piece, stalled
 from .progress import Meter
 from .rate import Bucket
@@ -62,12 +62,14 @@ class Transfer:
 class Outcome:
     """By path. What failed may be an ExpiredError or a ChangedError, which the controller can mend.
 
-    stored: the parts of each file that came, in order, with the checksums of what was written.
+    stored: the parts of each file that came, in order, with the checksums of what was written. changed: the doubtful ones that were read back
+    as others than they were written, and fetched again.
     """
 
     entries: dict[str, Entry]
     failures: dict[str, MoveError]
     stored: dict[str, tuple[Done, ...]] = field(default_factory=dict)
+    changed: dict[str, tuple[Part, ...]] = field(default_factory=dict)
 
 
 class Mover:
@@ -96,6 +98,7 @@ class Mover:
             {moving.file.path: moving.entry for moving in self._movings if moving.entry},
             {moving.file.path: moving.error for moving in self._movings if moving.error},
             {moving.file.path: moving.stored for moving in self._movings if moving.entry},
+            {moving.file.path: tuple(moving.changed) for moving in self._movings if moving.changed},
         )
 
     def _moving(self, wanted: Wanted) -> Moving:

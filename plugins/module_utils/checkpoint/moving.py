@@ -115,6 +115,7 @@ class Moving:
         self.given_up: set[str] = set()
         self.waiting_since: dict[tuple[str, bool], float] = {}
         self.from_peers: dict[int, str] = {}
+        self.changed: list[Part] = []
 
     @property
     def over(self) -> bool:
@@ -167,6 +168,7 @@ class Moving:
         if done.check == check:
             self.done[part.offset] = done
             return True
+        self.changed.append(part)
         self._pending.extendleft(self.wanted.fetches((part,), self._part_size))
         return False
 

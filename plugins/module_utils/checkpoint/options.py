@@ -92,15 +92,20 @@ ENGRAM_WANTED: dict[str, dict[str, Any]] = {
     },
 }
 
+#: Of modules that read again what is there before they say what has to happen.
+AGAIN_OPTIONS: dict[str, dict[str, Any]] = {
+    "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
+    "verify_rate_limit": {"type": "int", "default": 600_000_000},
+    "damaged": {"type": "dict"},
+}
+
 STAGE_OPTIONS: dict[str, dict[str, Any]] = {
     **BRING_OPTIONS,
+    **AGAIN_OPTIONS,
     **ENGRAM_WANTED,
     "supersedes": {"type": "str"},
     "sliced": {"type": "list", "elements": "str", "default": []},
     "also_needed": {"type": "int", "default": 0},
-    "verify": {"type": "str", "choices": ["recorded", "full"], "default": "recorded"},
-    "verify_rate_limit": {"type": "int", "default": 600_000_000},
-    "damaged": {"type": "dict"},
     "in_place": {"type": "bool", "default": False},
     "keep": {"type": "int", "default": 2},
     "replaced_ok": {"type": "bool", "default": False},
@@ -138,6 +143,7 @@ RANK_OPTIONS: dict[str, dict[str, Any]] = {
 
 ENGRAM_OPTIONS: dict[str, dict[str, Any]] = {
     **BRING_OPTIONS,
+    **AGAIN_OPTIONS,
     **RANK_OPTIONS,
     "whole_directories": {"type": "list", "elements": "path", "default": []},
     "verify_share": {"type": "float", "default": 1.0},

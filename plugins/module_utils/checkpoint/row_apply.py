@@ -12,15 +12,18 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
+from pathlib import Path
 
-from ..host import HostError, sync_directory, write_text
-from . import row_measure, row_proof, stretches
+from ..host import HostError, read_text, sync_directory, write_text
+from . import row_measure, row_proof, row_serving, stretches
 from .crc64 import combine_all
 from .disk import address
+from .hashing import file_digest
 from .journal import Journal
-from .mover import Mover
+from .manifest import File
+from .mover import Mover, Outcome
 from .moving import Wanted
 from .parts import Done, Part
 from .progress import Meter, Reporter
@@ -31,6 +34,7 @@ from .row_plan import Target
 from .row_proof import Kept
 from .row_state import Held, RowState, allocation_problem, content_key, held, part_of, render
 from .row_survey import content_of, stat_of
+from .runtime import Crc
 from .sink import Sink
 from .source import Source
 
@@ -71,11 +75,11 @@ def _bring(job: RowJob, journal: Journal) -> dict[str, str]:
     kept = {step.target.path: _kept(job, step, journal) for step in job.moving()}
     _stay(job, journal)
     journal.sync()
-    job.place.record.unlink(missing_ok=True)
-    sync_directory(job.place.directory)
+    _take_record(job)
     for step in job.staging.steps:
         _rename_aside(job, step)
     stored = _fetch(job, journal, kept)
+    _check_index(job, stored)
     stored = _read_back(job, journal, stored)
     row_proof.prove(job, journal, kept, stored)
     digests: dict[str, str] = {}
@@ -135,6 +139,23 @@ def _stay(job: RowJob, journal: Journal) -> None:
             journal.stays(path, str(job.place.directory), render(part_of(state, path)))
 
 
+def _take_record(job: RowJob) -> None:
+    """Remove engram-local.json. From here on no unit starts beside these rows; one that did while rows were read keeps them as they are."""
+    said = read_text(job.place.record)
+    job.place.record.unlink(missing_ok=True)
+    sync_directory(job.place.directory)
+    staging, moving = job.staging, [step.target.path for step in job.moving()]
+    now = row_serving.in_use(job.place, staging.plan.placement, staging.revision, moving)
+    used = sorted(now - job.survey.busy)
+    if used:
+        if said is not None:
+            write_text(job.place.record, said)
+        raise HostError(
+            f"{', '.join(used)} in {job.place.directory} came into use while rows were read (a process opened them, or the engine was "
+            "started); nothing was changed, run again"
+        )
+
+
 def _rename_aside(job: RowJob, step: RowStep) -> None:
     """A file that gets other rows is not to be found under its name meanwhile; one that is of no use makes room."""
     target, partial = job.place.target(step.target.path), job.place.partial(step.target.path)
@@ -162,19 +183,64 @@ def _fetch(job: RowJob, journal: Journal, kept: Mapping[str, Kept]) -> dict[str,
     wanted = [job.wanted(step, parts.trusted, parts.doubtful) for step, parts in there]
     index = job.staging.index
     if index:
-        here = [job.place.layout.revision(job.staging.revision) / index.path]
-        sources = [Source(address(path), "disk") for path in here if path.is_file()]
+        here = job.place.layout.revision(job.staging.revision) / index.path
+        sources = [Source(address(here), "disk")] if _is(here, index, job.crc) else []
         wanted.append(Wanted(index, (*sources, *job.sources.get(index.path, ())), job.place.target(index.path)))
-    return _moved(job, wanted, journal, job.meter)
+    return _outcome(job, wanted, journal, job.meter).stored
+
+
+def _is(path: Path, file: File, crc: Crc) -> bool:
+    """Whether this is a whole copy of the file, by a digest that says so."""
+    try:
+        return file.algorithm != "etag" and file_digest(path, file.digest, crc) == file.digest
+    except (OSError, LookupError):
+        return False
+
+
+def _check_index(job: RowJob, stored: Mapping[str, tuple[Done, ...]]) -> None:
+    """The index from the disk, compared with what came: what is recorded of it is what lies there. Raises HostError."""
+    index = job.staging.index
+    if index is None:
+        return
+    path = job.place.target(index.path)
+    came = f"{CHECK}:{combine_all((done.check, done.part.length) for done in stored[index.path]):016x}"
+    found = file_digest(path, f"{CHECK}:", job.crc)
+    if found != came:
+        path.unlink()
+        raise HostError(f"{path}: {found} was read back, {came} was written. {_CHANGES}")
 
 
 def _read_back(job: RowJob, journal: Journal, stored: Mapping[str, tuple[Done, ...]]) -> dict[str, tuple[Done, ...]]:
-    """Every byte from the disk, compared with what came; what the disk changed is fetched once more."""
+    """Every byte from the disk, compared with what came; what the disk changed is fetched once more and read again. Raises HostError."""
     meter = Meter()
     wanted = [job.wanted(step, doubtful=stored[step.target.path]) for step in job.moving()]
-    found = _moved(job, wanted, journal, meter)
+    found = _outcome(job, wanted, journal, meter)
+    again = [
+        job.wanted(step, *_apart(found.stored[path], found.changed[path]))
+        for step in job.moving()
+        for path in [step.target.path]
+        if path in found.changed
+    ]
+    second = _outcome(job, again, journal, meter)
     _count(job, meter)
-    return found
+    places = [f"{path} at byte {parts[0].offset}" for path, parts in sorted(second.changed.items())]
+    if places:
+        raise HostError(
+            f"{job.place.directory}: {', '.join(places)}: other bytes were read back than were written, twice. {_CHANGES}"
+        )
+    return {**found.stored, **second.stored}
+
+
+_CHANGES = (
+    "The disk or the memory of this node changes what is written: check both (journalctl -k, smartctl), then run again"
+)
+
+
+def _apart(stored: Iterable[Done], changed: Sequence[Part]) -> tuple[list[Done], list[Done]]:
+    """Parts that were read back, and those that were fetched again and were not."""
+    parts = list(stored)
+    fresh = [done for done in parts if stretches.shared([done.part], changed)]
+    return [done for done in parts if done not in fresh], fresh
 
 
 def _count(job: RowJob, meter: Meter) -> None:
@@ -184,13 +250,13 @@ def _count(job: RowJob, meter: Meter) -> None:
     job.meter.moved("disk", int(numbers["disk_bytes"]))
 
 
-def _moved(job: RowJob, wanted: list[Wanted], journal: Journal, meter: Meter) -> dict[str, tuple[Done, ...]]:
-    """What is in the files afterwards. Raises as _refuse does."""
+def _outcome(job: RowJob, wanted: list[Wanted], journal: Journal, meter: Meter) -> Outcome:
+    """Raises as refuse does."""
     if not wanted:
-        return {}
+        return Outcome({}, {})
     outcome = Mover(job.transfer, journal, meter).run(wanted)
     refuse(job, outcome.failures)
-    return outcome.stored
+    return outcome
 
 
 # --- what is said of it -----------------------------------------------------------------------------------------------

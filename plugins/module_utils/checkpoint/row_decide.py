@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 from ..plan import Change, Plan
 from ..report.checks import Check
-from . import chunks, spans, units
+from . import chunks, row_measure, spans, units
 from .budget import Budget, Reclaimable, budget_check
 from .manifest import PARTIAL, File
 from .receipt import Stat
@@ -115,7 +115,7 @@ def _index(plan: RowPlan, files: Mapping[str, File], survey: RowSurvey) -> File 
 
 
 def _step(target: Target, file: File, survey: RowSurvey, plan: RowPlan, revision: str) -> RowStep:
-    here = _work(plan, target, file, survey.here, block=survey.block, revision=revision)
+    here = _work(plan, target, file, survey.here, survey, revision=revision)
     if not here.changed:
         return RowStep(target, file, here, "keep", survey.here)
     stat = survey.here.found.get(target.path)
@@ -131,7 +131,7 @@ def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan, 
     """What the slices of other revisions have of the wanted rows: a link to one that has all, else a copy of the one with most."""
     best: RowStep | None = None
     for other in survey.others:
-        there = _work(plan, target, file, other, block=survey.block, revision=revision)
+        there = _work(plan, target, file, other, survey, revision=revision)
         if not there.changed:
             return RowStep(target, file, there, "link", other)
         if not there.fresh and (best is None or spans.total(there.keep) > spans.total(best.work.keep)):
@@ -139,16 +139,30 @@ def _from_another(target: Target, file: File, survey: RowSurvey, plan: RowPlan, 
     return best
 
 
-def _work(plan: RowPlan, target: Target, file: File, slices: Slices, *, block: int, revision: str) -> Work:
+def _work(plan: RowPlan, target: Target, file: File, slices: Slices, survey: RowSurvey, *, revision: str) -> Work:
     wanted = replace(plan, targets=(target,))
     shared = {target.path: chunks.alike(file, file.size, slices.chunks.get(file.path, ()))}
     digests = {target.path: file.digest}
     (found,) = work(wanted, slices.of(target.path), slices.found, digests, shared, revision=revision)
+    found = _undamaged(target, found, survey.wrong(slices.directory, target.path))
     stat = slices.found.get(target.path)
     if found.changed or stat is None:
         return found
-    problem = allocation_problem(target, stat.allocated, block)
+    problem = allocation_problem(target, stat.allocated, survey.block)
     return Work(target.path, target.size, fetch=target.spans, fresh=True, why=problem) if problem else found
+
+
+def _undamaged(target: Target, found: Work, wrong: frozenset[str]) -> Work:
+    """The same without the bytes that were read again and are not as recorded. wrong: see RowSurvey.wrong."""
+    if found.fresh or not wrong:
+        return found
+    runs = row_measure.runs(target, dict.fromkeys(wrong, ""))
+    bad = found.keep if target.path in wrong else spans.merged((run.part.offset, run.part.end) for run in runs)
+    keep, lost = spans.without(found.keep, bad), spans.common(found.keep, bad)
+    if not lost:
+        return found
+    fetch = spans.merged((*found.fetch, *lost))
+    return replace(found, keep=keep, fetch=fetch, fresh=not keep, why="not what was verified any more")
 
 
 def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:
@@ -162,6 +176,12 @@ def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:
     # It ended before its first rename, or after its last.
     stat = found.get(target.path)
     return stat is not None and survey.here.state is None and stat.links == 1 and target.path not in survey.busy
+
+
+def staying_files(staging: RowStaging) -> set[tuple[Path, str]]:
+    """Files whose rows count as they are: directory and path."""
+    steps = [step for step in staging.steps if step.way in ("keep", "link")]
+    return {(step.before.directory, step.target.path) for step in steps if step.before}
 
 
 # --- room -------------------------------------------------------------------------------------------------------------

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 from ..host import HostError
 from ..plan import Plan
 from ..report.checks import Check
-from . import row_apply, row_plan, row_serving, row_survey
+from . import row_again, row_apply, row_plan, row_serving, row_survey
 from .bringing import Brought, How, Look, Work, attended, read_sources
 from .budget import Reclaimable
 from .layout import Layout
@@ -30,6 +31,7 @@ from .row_decide import (
     linked_paths,
     plan_of,
     room_check,
+    staying_files,
     summary,
 )
 from .row_job import RowJob
@@ -95,9 +97,6 @@ def needed_paths(rows: RowPlan) -> list[str]:
 class View(Look[Request, RowSurvey, RowStaging]):
     """What this node holds and what has to happen."""
 
-    # The revision that slices lie in is not there yet.
-    REFUSES_IN_CHECK_MODE = False
-
     @property
     def needs_runtime(self) -> bool:
         return self.crc is None and self.staging.moves
@@ -141,7 +140,13 @@ class View(Look[Request, RowSurvey, RowStaging]):
         return row_serving.check(row_serving.look(place.layout), self.staging, place.directory, self.request.node)
 
     def told(self) -> dict[str, Any]:
-        return {"checks": self.checks(), "needed": self.needed(), "stages": self.staging.changed}
+        told = {"needed": self.needed(), "stages": self.staging.changed, "damaged": dict(self.survey.damaged)}
+        return {"checks": self.checks(), **told}
+
+    def refuse_in_check_mode(self) -> None:
+        """Room may be made before, the group stopped, and the revision be staged that slices lie in."""
+        if self.staging.problems:
+            raise HostError("; ".join(self.staging.problems))
 
     def refuse(self) -> None:
         texts = list(self.staging.problems)
@@ -193,10 +198,29 @@ def _problem_check(problem: str, node: str) -> Check:
 def view(request: Request) -> View:
     files = request.files
     survey = row_survey.look(request.place, list(files.values()), request.options["whole_directories"])
-    staging = decide(request.rows, request.manifest.revision, files, survey)
+    used = row_serving.in_use(request.place, request.rows.placement, request.manifest.revision, files)
+    survey, staging = _read_again(request, dataclasses.replace(survey, busy=used))
     # awscrt is megabytes of a library: nothing for a run that finds everything in place.
     crc = load_crc64(request.options["python_path"]) if staging.moves else None
     return View(request, survey, staging, crc)
+
+
+def _read_again(request: Request, survey: RowSurvey) -> tuple[RowSurvey, RowStaging]:
+    """What has to happen, after all rows that would stay or get a name were read where that is asked for, and else as a budget found them.
+
+    Rows that are moved or copied are read for that. Where one file turns out wrong another one may take its place, which is read next.
+    """
+    read, options = set(), request.options
+    full = options["verify"] == "full" and options["phase"] == "budget"
+    seen = dataclasses.replace(survey, damaged={} if full else options["damaged"] or {})
+    while True:
+        staging = decide(request.rows, request.manifest.revision, request.files, seen)
+        fresh = {file for file in staying_files(staging) if file not in read} if full else set()
+        if not fresh:
+            return seen, staging
+        read |= fresh
+        found = row_again.damaged_rows(seen.holders, fresh, options["python_path"], options["verify_rate_limit"])
+        seen = dataclasses.replace(seen, damaged={**seen.damaged, **found})
 
 
 def bring(request: Request) -> Brought:

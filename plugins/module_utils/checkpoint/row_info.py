@@ -21,6 +21,7 @@ from .row_state import NAME, Held, RowState
 
 _RUN = "run the playbook that stages the checkpoint (site.yml or restage.yml)"
 _CURE = f"{_RUN}: only rows that are missing or wrong are fetched"
+_CURE_READ = f"{_RUN} with -e checkpoint_verify=full: only rows that are wrong are fetched"
 _CURE_ANEW = f"{_RUN}: all rows are fetched"
 _CURE_WHOLE = f"{_RUN}: only shards that are missing or wrong are fetched"
 _SLACK = 1 << 20
@@ -101,6 +102,8 @@ def _rows(wanted: Wanted, seen: Seen) -> Check:
 def _cure(wanted: Wanted, seen: Seen) -> str:
     if wanted.placement == "full":
         return _CURE_WHOLE
+    if seen.state and seen.read_again and seen.damaged:
+        return _CURE_READ
     if seen.state or seen.problem:
         return _CURE
     if seen.named:

@@ -7,21 +7,19 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host import HostError, read_text
+from ..host import read_text
 from ..report.checks import Check
-from . import engram, row_info, safetensors
-from .hashing import Cyclic, file_digest
+from . import engram, row_again, row_info, safetensors
+from .hashing import file_digest
 from .layout import Layout
 from .manifest import ManifestError, name_problem
 from .objects import INDEX
 from .options import range_problems
-from .parts import Part
-from .piece import BUFFER
 from .rate import Bucket
 from .receipt import ReceiptError
 from .row_layout import shards
@@ -29,7 +27,7 @@ from .row_place import RowPlace, place_of
 from .row_plan import RowPlanError
 from .row_state import RowState, content_key
 from .row_survey import block_of, read_state, stat_of
-from .runtime import Crc, load_crc64
+from .runtime import load_crc64
 from .survey import current_revision, read_receipt
 from .weight_index import INDEX_LIMIT, WeightIndexError, engram_places
 
@@ -144,7 +142,7 @@ def _not_whole(path: Path, name: str) -> str:
             stat = os.fstat(handle.fileno())
             if stat.st_blocks * 512 < stat.st_size:
                 return f"{name} has holes, and the placement is full: rows in them read as zeros"
-            _header(handle.fileno(), stat.st_size, name)
+            row_again.header(handle.fileno(), stat.st_size, name)
     except FileNotFoundError:
         return f"{name} is missing"
     except OSError as error:
@@ -159,7 +157,10 @@ def _not_whole(path: Path, name: str) -> str:
 
 def _wrong(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:
     """What is not as it was verified, by its name in engram-local.json. The index is small, so it is always read."""
-    rows = _damaged(place, state, options) if options["verify"] == "full" else {}
+    if options["verify"] != "full":
+        return _wrong_index(place.target(INDEX), state, options["python_path"])
+    crc = row_again.reader(options["python_path"])
+    rows = row_again.damaged(place.directory, state, crc, Bucket(options["rate_limit"]))
     return {**_wrong_index(place.target(INDEX), state, options["python_path"]), **rows}
 
 
@@ -178,64 +179,3 @@ def _wrong_index(path: Path, state: RowState, python_path: str) -> dict[str, str
     except OSError as error:
         return {INDEX: f"cannot be read again: {error.strerror}"}
     return {} if digest == expected else {INDEX: f"digest {digest} instead of {expected}"}
-
-
-def _damaged(place: RowPlace, state: RowState, options: Mapping[str, Any]) -> dict[str, str]:
-    """Every extent whose bytes are not those that were verified, by its name in engram-local.json."""
-    crc = load_crc64(options["python_path"])
-    if crc is None:
-        raise HostError(
-            f"awscrt cannot be imported from {options['python_path']}, which reading rows again needs; stage the checkpoint, "
-            "which brings it"
-        )
-    bucket, found = Bucket(options["rate_limit"]), {}
-    for file in state.files:
-        keys = {key: digest for key, digest in state.digests.items() if key.startswith(f"{file.path}:")}
-        try:
-            with place.target(file.path).open("rb") as handle:
-                places = _places(handle.fileno(), file.path, keys)
-                for key, part in places.items():
-                    digest = _digest(handle.fileno(), part, crc, bucket)
-                    if digest != keys[key]:
-                        found[key] = f"digest {digest} instead of {keys[key]}"
-        except (OSError, safetensors.HeaderError) as error:
-            found[file.path] = f"cannot be read again: {error}"
-    return found
-
-
-def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
-    """Where the extents lie, by the file's own header."""
-    header = _header(descriptor, os.fstat(descriptor).st_size, path)
-    length, tensors, found = header.size, header.by_name(), {}
-    for key in keys:
-        name, _bracket, rows = key.removeprefix(f"{path}:").partition("[")
-        if name == "header":
-            found[key] = Part(0, length)
-        elif name in tensors and rows:
-            low, high = (int(number) for number in rows.rstrip("]").split(":"))
-            width = tensors[name].size // tensors[name].shape[0]
-            found[key] = Part(tensors[name].offset + low * width, (high - low) * width)
-        elif name in tensors:
-            found[key] = Part(tensors[name].offset, tensors[name].size)
-        else:
-            raise safetensors.HeaderError(f"{path}: no tensor {name}")
-    return found
-
-
-def _header(descriptor: int, size: int, path: str) -> safetensors.Header:
-    length = safetensors.header_size(os.pread(descriptor, safetensors.LENGTH_FIELD, 0), size, path)
-    return safetensors.parse(os.pread(descriptor, length, 0), size, path)
-
-
-def _digest(descriptor: int, part: Part, crc: Crc, bucket: Bucket) -> str:
-    computed, view = Cyclic("crc64nvme", crc), memoryview(bytearray(BUFFER))
-    position = part.offset
-    while position < part.end:
-        count = os.preadv(descriptor, [view[: part.end - position]], position)
-        if not count:
-            break
-        computed.update(view[:count])
-        bucket.took(count)
-        os.posix_fadvise(descriptor, position, count, os.POSIX_FADV_DONTNEED)
-        position += count
-    return computed.digest()

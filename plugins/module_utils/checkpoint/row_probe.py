@@ -103,6 +103,11 @@ def problem(record: Mapping[str, Any]) -> str:
         serving = of_record(record, digests(base, revision))
     except (KeyError, TypeError, ValueError):
         return ""  # it serves no revision of ours
+    successor = _replaced_by(base, revision)
+    if successor:
+        return (
+            f"revision {revision} is being replaced in place by {successor}, which has not ended: files of it are gone"
+        )
     model = base / "revisions" / revision
     directory = Path(serving.directory) if serving.directory else model
     sliced = _read(base / "receipts" / f"{revision}.json").get("sliced")
@@ -112,6 +117,14 @@ def problem(record: Mapping[str, Any]) -> str:
     if serving.directory and serving.rows and not (directory / LOCAL).exists():
         return f"{directory} has no {LOCAL}, and the engine is told to read the rows {serving.rows} there"
     return unsafe(serving, _local(directory / LOCAL), directory)
+
+
+def _replaced_by(base: Path, revision: str) -> str:
+    """The revision that this one is taken apart for, or an empty text. Its receipt goes first, and is in the record until that has ended."""
+    begun = _read(base / "replacing.json")
+    receipt = begun.get("receipt")
+    ours = isinstance(receipt, dict) and receipt.get("revision") == revision
+    return str(begun.get("new") or "another") if ours and not (base / "receipts" / f"{revision}.json").exists() else ""
 
 
 def _untold(model: Path, sliced: Sequence[str]) -> list[str]:

@@ -10,7 +10,7 @@ with rows of another one, or find the rows of another rank and read holes as zer
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ _RUNS = ("active", "activating", "reloading")
 def check(serving: Serving, staging: RowStaging, directory: Path, node: str) -> Check | None:
     """checkpoint.engram_served where rows under the engine would change; None where they do not. directory: what holds the slices."""
     moving = [step for step in staging.steps if step.way != "keep"]
-    if not (moving and _reads(serving, staging, directory)) or _stays(serving, staging):
+    if not (moving and _reads(serving, staging.plan.placement, staging.revision, directory)) or _stays(
+        serving, staging
+    ):
         return None
     return Check(
         id="checkpoint.engram_served",
@@ -43,12 +45,12 @@ def check(serving: Serving, staging: RowStaging, directory: Path, node: str) -> 
     )
 
 
-def _reads(serving: Serving, staging: RowStaging, directory: Path) -> bool:
+def _reads(serving: Serving, placement: str, revision: str, directory: Path) -> bool:
     """Whether the engine reads the files that are written."""
     if not serving.revision:
         return False
-    if staging.plan.placement == "shard":
-        return serving.revision == staging.revision
+    if placement == "shard":
+        return serving.revision == revision
     return bool(serving.directory) and Path(serving.directory) == directory
 
 
@@ -70,6 +72,14 @@ def look(layout: Layout, engine_record: str = ENGINE_RECORD) -> Serving:
     if not revision or not _runs():
         return Serving()
     return of_record(json.loads(read_text(engine_record) or "{}"), digests(layout.base, revision))
+
+
+def in_use(place: RowPlace, placement: str, revision: str, paths: Iterable[str]) -> frozenset[str]:
+    """Which of these files a process has open or mapped, or an engine reads that runs or is on its way up and may open them any moment."""
+    found = {path: stat for path in paths for stat in [row_survey.stat_of(place.target(path))] if stat}
+    if found and _reads(look(place.layout), placement, revision, place.directory):
+        return frozenset(found)
+    return row_survey.busy(found)
 
 
 def unsafe_unit(record: Mapping[str, Any]) -> str:

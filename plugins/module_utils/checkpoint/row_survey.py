@@ -56,8 +56,9 @@ class Slices:
 class RowSurvey:
     """here: the place of the wanted slices. others: those of other revisions. begun: files that an earlier run did not finish.
 
-    wholes: files of this node that hold a shard whole, by its path. busy: files here that a process has open. ours: files here that are
-    slices of ours whether or not anything says so. content: SHA-256 of the index here, where its size is right.
+    wholes: files of this node that hold a shard whole, by its path. busy: files here that are in use, see row_serving.in_use. ours: files here that are
+    slices of ours whether or not anything says so. content: SHA-256 of the index here, where its size is right. damaged: what was read
+    again and is not as recorded, by damaged_key.
     """
 
     disk: Disk
@@ -70,6 +71,23 @@ class RowSurvey:
     ours: frozenset[str] = frozenset()
     content: str = ""
     problem: str = ""
+    damaged: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def holders(self) -> tuple[Slices, ...]:
+        """Every directory with slices."""
+        return (self.here, *self.others)
+
+    def wrong(self, directory: Path, path: str) -> frozenset[str]:
+        """Names in engram-local.json of the extents of this file that are not as recorded; its path alone when all of it is wrong."""
+        start = damaged_key(directory, path)
+        keys = (key for key in self.damaged if key == start or key.startswith(f"{start}:"))
+        return frozenset(key.removeprefix(f"{directory}/") for key in keys)
+
+
+def damaged_key(directory: Path, key: str) -> str:
+    """How what is not as recorded is told. key: as engram-local.json of this directory names it."""
+    return f"{directory}/{key}"
 
 
 def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str] = ()) -> RowSurvey:
@@ -94,7 +112,6 @@ def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str
         others=tuple(slices for slices in others if slices.state and slices.directory != place.directory),
         begun=record.begun,
         wholes=_wholes(place, files, whole_directories),
-        busy=busy(here.found),
         ours=_ours(place, here.found),
         content=_content(here, files),
         problem=problem,

@@ -72,3 +72,12 @@ def _swap(fresh: Path, target: Path) -> None:
     else:
         fresh.rename(target)
     sync_directory(target.parent)
+
+
+def absent_text(python_path: str) -> str:
+    """What to tell where awscrt is needed to read again what was staged."""
+    architecture, python = machine()
+    return (
+        f"awscrt cannot be imported from {python_path} by Python {python} on {architecture}, and without it nothing can be read again; "
+        f"unpack a wheel that fits there: python3 -m zipfile -e WHEEL {python_path}"
+    )

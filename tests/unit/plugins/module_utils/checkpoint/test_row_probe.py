@@ -129,6 +129,23 @@ def test_slices_of_which_nothing_says_which_rows_are_holes(tmp_path, text):
     assert code == 1 and "has slices of s, and no engram-local.json says" in said
 
 
+def test_a_revision_that_is_being_taken_apart(tmp_path):
+    """Its receipt is in the record of that, so nothing else says which of its files are slices."""
+    node = Node(tmp_path, sliced=("s",))
+    node.holes()
+    receipt = node.layout.receipt(A)
+    node.layout.replacing.write_text(json.dumps({"new": B, "receipt": json.loads(receipt.read_text())}))
+    node.rows(node.layout.revision(A), placement="shard")
+    assert node.start(node.record()) == (0, "")  # staged again meanwhile
+    receipt.unlink()
+    code, said = node.start(node.record())
+    assert code == 1 and f"revision {A} is being replaced in place by {B}, which has not ended" in said
+    assert unsafe_unit(node.record()).startswith(f"revision {A} is being replaced")
+    for text in ("[]", '{"receipt": []}', '{"receipt": {"revision": "rev-b"}}', "torn"):
+        node.layout.replacing.write_text(text)
+        assert "replaced" not in node.start(node.record())[1]
+
+
 def test_a_whole_shard_that_is_to_become_a_slice_is_read_as_it_is(tmp_path):
     """The receipt says first what a revision is to have; until the slice is there the shard is whole."""
     node = Node(tmp_path, sliced=("s",))

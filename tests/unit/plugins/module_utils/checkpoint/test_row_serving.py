@@ -16,10 +16,18 @@ from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.layout import
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.manifest import File, make
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.receipt import Entry, Receipt, render
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_decide import RowStaging, RowStep
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_place import RowPlace
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_plan import RowPlan, Target
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_serving import Serving, check, digests, look
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_serving import (
+    Serving,
+    check,
+    digests,
+    in_use,
+    look,
+)
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_state import Work
 from ansible_collections.gb10.ring.plugins.module_utils.host import HostError
+from ansible_collections.gb10.ring.tests.unit.fixtures import row_process
 
 A, B = "rev-a", "rev-b"
 OLD, NEW = "crc64nvme:00000000000000aa", "crc64nvme:00000000000000bb"
@@ -61,6 +69,26 @@ def test_rows_under_a_running_engine(serving, wanted, refused):
         assert (found.id, found.node, found.ok, found.severity) == ("checkpoint.engram_served", "n1", False, "error")
         assert "serves revision rev-a" in found.found and "1 file of Engram rows in /srv/rows" in found.found
         assert "engine_state: stopped" in found.cure and "checkpoint_in_place: true" in found.cure
+
+
+@pytest.mark.parametrize(
+    ("serving", "placement", "used"),
+    [
+        (UNIT, "directory", {"s"}),  # it may open them any moment
+        (SLICED, "shard", {"s"}),
+        (SLICED, "directory", set()),
+        (replace(SLICED, revision=B), "shard", set()),
+        (Serving(), "directory", set()),
+    ],
+)
+def test_files_that_an_engine_reads_are_in_use_before_it_opens_them(tmp_path, monkeypatch, serving, placement, used):
+    place = RowPlace(Layout(str(tmp_path), "tiny"), tmp_path)
+    (tmp_path / "s").write_bytes(b"rows")
+    serving = replace(serving, directory=str(tmp_path)) if serving.directory else serving
+    monkeypatch.setattr(row_serving, "look", lambda _layout: serving)
+    assert in_use(place, placement, A, ["s", "absent"]) == used
+    with row_process.holding(tmp_path / "s"):
+        assert in_use(place, placement, A, ["s", "absent"]) == {"s"}
 
 
 @pytest.fixture

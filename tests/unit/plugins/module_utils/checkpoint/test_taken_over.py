@@ -124,6 +124,15 @@ def test_what_is_linked_is_read_once_an_inode_and_by_a_full_verify_alone(store, 
     assert sorted(read) == ["b.txt", "same"]
 
 
+def test_a_full_verify_without_awscrt_does_not_fetch_everything_again(store, tmp_path, monkeypatch):
+    """As after a newer Python came onto the node: the library that was unpacked for the one before cannot be imported."""
+    staged(store, tmp_path)
+    monkeypatch.setattr(frontend, "load_crc64", lambda _path: None)
+    with pytest.raises(HostError, match=r"awscrt cannot be imported .* python3 -m zipfile -e WHEEL"):
+        budget_of(store, tmp_path)
+    assert budget_of(store, tmp_path, verify="recorded") == ({}, [])
+
+
 # --- a replacement in place that did not end --------------------------------------------------------------------------
 
 
