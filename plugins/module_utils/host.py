@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import subprocess
@@ -78,14 +79,30 @@ def switch_off(unit: str, run: Callable[..., Completed] = run) -> None:
         raise HostError(stopped.message() if stopped.rc else f"{unit} was stopped and yet is active")
 
 
+#: Bytes of the largest text that is read: the plan of a checkpoint of 510 GB with all its chunk checksums is 2 MB.
+TEXT_LIMIT = 64 << 20
+
+
 def read_text(path: str | Path) -> str | None:
-    """The file's text, or None when it is absent. Raises HostError when it is there but cannot be read."""
+    """The file's text, or None when it is absent. Raises HostError when it is there but cannot be read, is no file or too large for a text."""
     try:
-        return Path(path).read_text(encoding="utf-8", errors="replace")
+        with os.fdopen(open_regular(path), encoding="utf-8", errors="replace") as handle:
+            if os.fstat(handle.fileno()).st_size > TEXT_LIMIT:
+                raise HostError(f"cannot read {path}: it is larger than {TEXT_LIMIT >> 20} MiB")
+            return handle.read()
     except FileNotFoundError:
         return None
     except OSError as error:
         raise HostError(f"cannot read {path}: {error.strerror}") from error
+
+
+def open_regular(path: str | Path) -> int:
+    """A descriptor to read this file from; the caller closes it. Raises OSError, also for a pipe, which would keep its reader waiting."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def write_text(path: str | Path, text: str, mode: int = 0o644, mtime_ns: int | None = None) -> None:

@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Protocol
 
+from ..host import open_regular
 from .manifest import DIGEST_LENGTH
 from .rate import Bucket
 from .runtime import AWSCRT, Crc, find_crc
@@ -93,9 +94,9 @@ def hasher(expected: str, crc: Crc | None, size: int | None = None) -> Hasher:
 
 
 def file_digest(path: Path, expected: str, crc: Crc | None, bucket: Bucket | None = None) -> str:
-    """The digest of a file at rest, of the same kind as expected; its pages do not stay in the page cache."""
+    """The digest of a file at rest, of the same kind as expected; its pages do not stay in the page cache. Raises OSError, LookupError."""
     view = memoryview(bytearray(BUFFER))
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = open_regular(path)
     try:
         computed = hasher(expected, crc, os.fstat(descriptor).st_size)
         done = dropped = 0

@@ -35,7 +35,7 @@ from .row_decide import (
     summary,
 )
 from .row_job import RowJob
-from .row_place import RowPlace, place_of
+from .row_place import RowPlace, directory_problem, place_of
 from .row_plan import RowPlan
 from .row_probe import rows_string
 from .row_survey import RowSurvey
@@ -72,6 +72,9 @@ class Request:
                 "(checkpoint_files)"
             )
         layout = Layout(options["root"], wanted.name)
+        misplaced = directory_problem(layout, options["directory"] or "") if rows.placement == "directory" else ""
+        if misplaced:
+            raise ManifestError(misplaced)
         place = place_of(layout, wanted.revision, rows.placement, options["directory"] or "")
         return cls(wanted, rows, place, options, read_sources(options["sources_file"]))
 

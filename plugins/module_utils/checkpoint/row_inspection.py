@@ -23,7 +23,7 @@ from .options import range_problems
 from .rate import Bucket
 from .receipt import ReceiptError
 from .row_layout import shards
-from .row_place import RowPlace, place_of
+from .row_place import RowPlace, directory_problem, place_of
 from .row_plan import RowPlanError
 from .row_state import RowState, content_key
 from .row_survey import block_of, read_state, stat_of
@@ -39,6 +39,9 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
     if any(problems):
         raise ManifestError("; ".join(problem for problem in problems if problem))
     layout = Layout(options["root"], options["name"])
+    misplaced = directory_problem(layout, options["directory"] or "") if options["placement"] == "directory" else ""
+    if misplaced:
+        raise ManifestError(misplaced)
     revision = options["revision"] or current_revision(layout)
     wanted = row_info.Wanted(
         node=options["node"],

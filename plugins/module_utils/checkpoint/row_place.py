@@ -1,11 +1,12 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""Where a rank's Engram rows lie on a node. Only paths; nothing is read."""
+"""Where a rank's Engram rows lie on a node. Only paths; no file is read."""
 
 from __future__ import annotations
 
 import hashlib
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -53,6 +54,26 @@ class RowPlace:
 
     def partial(self, path: str) -> Path:
         return self.directory / (path + PARTIAL)
+
+
+def directory_problem(layout: Layout, directory: str) -> str:
+    """Why slices cannot lie in this directory that somebody named, or an empty text. Links are followed.
+
+    In a revision they would be taken for its shards, of which they lack all that belongs to no table.
+    """
+    if not directory:
+        return ""
+    if not os.path.isabs(directory):
+        return f"directory (checkpoint_engram_directory) is {directory}, allowed is an absolute path"
+    path = Path(os.path.realpath(directory))
+    for ours in (layout.revisions, layout.stagings, layout.receipts, layout.manifests):
+        own = Path(os.path.realpath(ours))
+        if path == own or own in path.parents:
+            return (
+                f"directory (checkpoint_engram_directory) is {directory}, which lies in {ours}; allowed is a directory of its own, or with "
+                "rows in the revision itself placement shard (checkpoint_engram_placement)"
+            )
+    return ""
 
 
 def place_of(layout: Layout, revision: str, placement: Placement, directory: str = "") -> RowPlace:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import os
+import tracemalloc
+
 import pytest
 
 from ansible_collections.gb10.ring.plugins.module_utils import host
@@ -47,3 +50,26 @@ def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path, linked):
 def test_a_directory_in_place_of_a_file_is_an_error(tmp_path):
     with pytest.raises(host.HostError, match="cannot replace"):
         host.replace_text(tmp_path, "")
+
+
+def test_only_regular_files_are_read(tmp_path):
+    """A pipe would keep its reader waiting, and a device has no end."""
+    pipe, zero, absent = tmp_path / "pipe", tmp_path / "zero", tmp_path / "absent"
+    os.mkfifo(pipe)
+    zero.symlink_to("/dev/zero")
+    for path in (pipe, zero):
+        with pytest.raises(host.HostError, match=f"cannot read {path}: it is no regular file"):
+            host.read_text(path)
+    assert host.read_text(absent) is None
+    assert host.read_text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def test_what_is_too_large_for_a_text_is_not_read(tmp_path):
+    large = tmp_path / "large"
+    with large.open("wb") as handle:
+        handle.truncate(3 << 30)
+    tracemalloc.start()
+    with pytest.raises(host.HostError, match="larger than 64 MiB"):
+        host.read_text(large)
+    assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    tracemalloc.stop()

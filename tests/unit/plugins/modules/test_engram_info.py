@@ -362,3 +362,9 @@ def test_no_node_can_read_its_config(nodes, tmp_path):
     looked[1] = nodes.look(1)
     check, _checks = together(looked)
     assert not check["ok"] and "nothing of it on rank 0, 2" in check["found"], check
+
+
+def test_slices_in_a_directory_of_revisions_are_refused(nodes):
+    nodes.bring(1)
+    result = nodes.look(1, directory=str(nodes.root / "1/tiny/revisions/one"))
+    assert result["failed"] and "allowed is a directory of its own" in result["msg"]

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 
 import pytest
 from awscrt import checksums
@@ -73,3 +74,9 @@ def test_reading_a_file_is_held_to_a_rate(tmp_path):
     path.write_bytes(DATA)
     hashing.file_digest(path, "md5:0", None, Bucket(len(DATA), lambda: 100.0, slept.append))
     assert max(slept) == pytest.approx(1.0)
+
+
+def test_a_pipe_has_no_digest(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(OSError, match="no regular file"):
+        hashing.file_digest(tmp_path / "pipe", "sha256:", None)

@@ -134,6 +134,30 @@ def test_without_addresses_it_says_that_it_needs_them(case):
     assert not result["changed"] and result["needs_sources"] and list(case.root.iterdir()) == []
 
 
+@pytest.mark.parametrize(
+    ("directory", "says"),
+    [
+        ("{root}/tiny/revisions/one", "which lies in {root}/tiny/revisions; allowed is a directory of its own"),
+        ("{root}/tiny/current", "which lies in {root}/tiny/revisions"),
+        ("{root}/tiny/engram/../revisions", "which lies in {root}/tiny/revisions"),
+        ("{root}/tiny/staging/one/x", "which lies in {root}/tiny/staging"),
+        ("rows/here", "is rows/here, allowed is an absolute path"),
+    ],
+)
+def test_slices_lie_in_no_directory_of_revisions(case, directory, says):
+    """They would take the place of the revision's own shards there, and of these lack all that belongs to no table."""
+    rows = case.rows(placement="shard")
+    plan = row_process.plan_of(case.store, chunked=False, revision="one")
+    revision = staged(case.small, case.root, plan, rows)
+    case.run(case.root, rows, revision="one", **WITHOUT)
+    (case.root / "tiny/current").symlink_to("revisions/one")
+    named = directory.format(root=case.root)
+    for phase in ("budget", "stage"):
+        result = case.run(case.root, case.rows(), directory=named, revision="one", phase=phase)
+        assert result["failed"] and says.format(root=case.root) in result["msg"]
+    assert others_whole(case.small, revision, rows) and engram_reader.problems(revision, case.whole) == []
+
+
 def test_a_disk_without_room_says_what_could_be_freed_beside(case):
     left = case.root / "tiny/staging/older/model.safetensors"
     left.parent.mkdir(parents=True)
