@@ -36,6 +36,7 @@ options:
   directory:
     description:
       - Directory on the node for O(placement=directory). It belongs to this checkpoint and this rank alone.
+      - An absolute path, not within the directories of revisions or stagings of the checkpoint, whose shards slices would replace.
       - C(engram) below that of the checkpoint unless given.
     type: path
 """
