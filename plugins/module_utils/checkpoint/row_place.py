@@ -65,15 +65,15 @@ def directory_problem(layout: Layout, directory: str) -> str:
         return ""
     if not os.path.isabs(directory):
         return f"directory (checkpoint_engram_directory) is {directory}, allowed is an absolute path"
-    path = Path(os.path.realpath(directory))
-    for ours in (layout.revisions, layout.stagings, layout.receipts, layout.manifests):
-        own = Path(os.path.realpath(ours))
-        if path == own or own in path.parents:
-            return (
-                f"directory (checkpoint_engram_directory) is {directory}, which lies in {ours}; allowed is a directory of its own, or with "
-                "rows in the revision itself placement shard (checkpoint_engram_placement)"
-            )
-    return ""
+    path, root = Path(os.path.realpath(directory)), Path(os.path.realpath(layout.base.parent))
+    inside = path.relative_to(root).parts if root in path.parents else ()
+    ours = [place.name for place in (layout.revisions, layout.stagings, layout.receipts, layout.manifests)]
+    if len(inside) < 2 or inside[1] not in ours:
+        return ""
+    return (
+        f"directory (checkpoint_engram_directory) is {directory}, which lies in {layout.base.parent / inside[0] / inside[1]}; allowed is a "
+        "directory of its own, or with rows in the revision itself placement shard (checkpoint_engram_placement)"
+    )
 
 
 def place_of(layout: Layout, revision: str, placement: Placement, directory: str = "") -> RowPlace:

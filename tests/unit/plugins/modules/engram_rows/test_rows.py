@@ -140,6 +140,7 @@ def test_without_addresses_it_says_that_it_needs_them(case):
         ("{root}/tiny/revisions/one", "which lies in {root}/tiny/revisions; allowed is a directory of its own"),
         ("{root}/tiny/current", "which lies in {root}/tiny/revisions"),
         ("{root}/tiny/engram/../revisions", "which lies in {root}/tiny/revisions"),
+        ("{root}/other/revisions/one", "which lies in {root}/other/revisions"),
         ("{root}/tiny/staging/one/x", "which lies in {root}/tiny/staging"),
         ("rows/here", "is rows/here, allowed is an absolute path"),
     ],
