@@ -5,19 +5,34 @@
 
 from __future__ import annotations
 
+import errno
 import os
-from collections.abc import Iterable, Set
+import re
+import stat
+from collections.abc import Iterable, Mapping, Set
 from pathlib import Path
+from typing import BinaryIO
 
 from ..host import HostError
-from . import safetensors
+from . import safetensors, spans, units
 from .hashing import Cyclic
 from .parts import Part
 from .piece import BUFFER
 from .rate import Bucket
-from .row_state import RowState
+from .row_state import Held, RowState
 from .row_survey import Slices, damaged_key
 from .runtime import Crc, absent_text, load_crc64
+
+_ROWS = re.compile(r"(.+)\[([0-9]{1,19}):([0-9]{1,19})\]")
+
+
+def opened(path: Path) -> BinaryIO:
+    """A file to read, and nothing that one would wait for. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def reader(python_path: str) -> Crc:
@@ -33,19 +48,35 @@ def damaged(directory: Path, state: RowState, crc: Crc, bucket: Bucket, only: It
 
     only: paths of the files to read, all of the record unless given.
     """
-    wanted, found = set(only), {}
+    wanted = set(only)
+    found: dict[str, str] = {}
     for file in state.files:
         if wanted and file.path not in wanted:
             continue
         keys = {key: digest for key, digest in state.digests.items() if key.startswith(f"{file.path}:")}
         try:
-            with (directory / file.path).open("rb") as handle:
-                for key, part in _places(handle.fileno(), file.path, keys).items():
-                    digest = _digest(handle.fileno(), part, crc, bucket)
-                    if digest != keys[key]:
-                        found[key] = f"digest {digest} instead of {keys[key]}"
+            with opened(directory / file.path) as handle:
+                found |= _wrong(handle.fileno(), file, keys, crc, bucket)
         except (OSError, safetensors.HeaderError) as error:
             found[file.path] = f"cannot be read again: {error}"
+    return found
+
+
+def _wrong(descriptor: int, file: Held, keys: Mapping[str, str], crc: Crc, bucket: Bucket) -> dict[str, str]:
+    """The same of one open file. keys: what was recorded of it. Raises OSError, HeaderError."""
+    places = _places(descriptor, file.path, keys)
+    found: dict[str, str] = {}
+    for key, expected in keys.items():
+        part = places.get(key)
+        if part is None:
+            found[key] = "the file has no such rows or tensor"
+            continue
+        digest = _digest(descriptor, part, crc, bucket)
+        if digest != expected:
+            found[key] = f"digest {digest} instead of {units.printable(expected)}"
+    untold = spans.without(file.spans, ((part.offset, part.end) for part in places.values()))
+    if untold:
+        found[file.path] = f"{spans.total(untold)} bytes of it have no digest"
     return found
 
 
@@ -67,22 +98,28 @@ def damaged_rows(
 
 
 def _places(descriptor: int, path: str, keys: Iterable[str]) -> dict[str, Part]:
-    """Where the extents lie, by the file's own header."""
+    """Where the extents lie, by the file's own header; without those that it does not have."""
     own = header(descriptor, os.fstat(descriptor).st_size, path)
-    length, tensors, found = own.size, own.by_name(), {}
-    for key in keys:
-        name, _bracket, rows = key.removeprefix(f"{path}:").partition("[")
-        if name == "header":
-            found[key] = Part(0, length)
-        elif name in tensors and rows:
-            low, high = (int(number) for number in rows.rstrip("]").split(":"))
-            width = tensors[name].size // tensors[name].shape[0]
-            found[key] = Part(tensors[name].offset + low * width, (high - low) * width)
-        elif name in tensors:
-            found[key] = Part(tensors[name].offset, tensors[name].size)
-        else:
-            raise safetensors.HeaderError(f"{path}: no tensor {name}")
-    return found
+    tensors = own.by_name()
+    found = {key: _place(own, tensors, key.removeprefix(f"{path}:")) for key in keys}
+    return {key: part for key, part in found.items() if part}
+
+
+def _place(own: safetensors.Header, tensors: Mapping[str, safetensors.Tensor], name: str) -> Part | None:
+    """name: as in Extent.key behind the path."""
+    if name == "header":
+        return Part(0, own.size)
+    if name in tensors:
+        return Part(tensors[name].offset, tensors[name].size)
+    match = _ROWS.fullmatch(name)
+    tensor = tensors.get(match[1]) if match else None
+    if match is None or tensor is None or not tensor.shape:
+        return None
+    low, high, rows = int(match[2]), int(match[3]), tensor.shape[0]
+    if not 0 <= low < high <= rows:
+        return None
+    width = tensor.size // rows
+    return Part(tensor.offset + low * width, (high - low) * width)
 
 
 def header(descriptor: int, size: int, path: str) -> safetensors.Header:

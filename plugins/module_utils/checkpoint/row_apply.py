@@ -295,7 +295,10 @@ def _record(job: RowJob, digests: Mapping[str, str]) -> RowState:
         if step.way == "link" and step.before and step.before.state:
             known |= step.before.state.digests
     wanted = [extent.key for target in plan.targets for extent in target.extents]
-    found = {key: digests.get(key, known.get(key, "")) for key in wanted}
+    found = {key: digests.get(key) or known.get(key, "") for key in wanted}
+    lacking = [key for key, digest in found.items() if not digest]
+    if lacking:
+        raise HostError(f"{job.place.directory}: nothing is known of {', '.join(lacking)}; run again")
     found |= _index(job, known)
     state = RowState(
         source=job.origin,

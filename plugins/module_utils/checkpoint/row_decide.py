@@ -145,6 +145,8 @@ def _work(plan: RowPlan, target: Target, file: File, slices: Slices, survey: Row
     digests = {target.path: file.digest}
     (found,) = work(wanted, slices.of(target.path), slices.found, digests, shared, revision=revision)
     found = _undamaged(target, found, survey.wrong(slices.directory, target.path))
+    state = slices.of(target.path)
+    found = _recorded(target, found, state.digests if state else {})
     stat = slices.found.get(target.path)
     if found.changed or stat is None:
         return found
@@ -158,11 +160,36 @@ def _undamaged(target: Target, found: Work, wrong: frozenset[str]) -> Work:
         return found
     runs = row_measure.runs(target, dict.fromkeys(wrong, ""))
     bad = found.keep if target.path in wrong else spans.merged((run.part.offset, run.part.end) for run in runs)
+    return _without(found, bad, "not what was verified any more")
+
+
+def _recorded(target: Target, found: Work, digests: Mapping[str, str]) -> Work:
+    """The same without the bytes that no digest was recorded of: they may be anything. digests: by Extent.key."""
+    if found.fresh:
+        return found
+    known = {key: digest for key, digest in digests.items() if digest}
+    runs = row_measure.runs(target, known)
+    found = _without(
+        found,
+        spans.without(found.keep, ((run.part.offset, run.part.end) for run in runs)),
+        "no digest was recorded of some of it",
+    )
+    if found.changed:
+        return found  # what stays is held to the digests of the rows that it was part of
+    return _without(
+        found,
+        spans.merged(extent.span for extent in target.extents if extent.key not in known),
+        "no digest was recorded of some of it",
+    )
+
+
+def _without(found: Work, bad: tuple[spans.Span, ...], why: str) -> Work:
+    """The same with these bytes to fetch where they would stay."""
     keep, lost = spans.without(found.keep, bad), spans.common(found.keep, bad)
     if not lost:
         return found
     fetch = spans.merged((*found.fetch, *lost))
-    return replace(found, keep=keep, fetch=fetch, fresh=not keep, why="not what was verified any more")
+    return replace(found, keep=keep, fetch=fetch, fresh=not keep, why=why)
 
 
 def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:

@@ -14,7 +14,7 @@ from ..report.checks import Check
 from . import spans, units
 from .objects import INDEX
 from .receipt import Stat
-from .row_layout import tiling_problems
+from .row_layout import table_names, tiling_problems
 from .row_plan import Placement
 from .row_probe import rows_string
 from .row_state import NAME, Held, RowState
@@ -31,7 +31,8 @@ _SLACK = 1 << 20
 class Wanted:
     """What the node should hold. layers: the rank's rows of each table, by layer. tables: rows of each whole table.
 
-    digests: of the revision's files, by path, as its receipt has them; empty where there is none.
+    digests: of the revision's files, by path, as its receipt has them; empty where there is none. places: the file of each tensor of the
+    tables, by the tensor's name; empty where no index says so.
     """
 
     node: str
@@ -43,6 +44,7 @@ class Wanted:
     layers: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     tables: Mapping[str, int] = field(default_factory=dict)
     digests: Mapping[str, str] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -102,9 +104,13 @@ def _rows(wanted: Wanted, seen: Seen) -> Check:
 def _cure(wanted: Wanted, seen: Seen) -> str:
     if wanted.placement == "full":
         return _CURE_WHOLE
-    if seen.state and seen.read_again and seen.damaged:
-        return _CURE_READ
-    if seen.state or seen.problem:
+    state = seen.state
+    if state:
+        cure = _CURE_READ if seen.read_again and seen.damaged else _CURE
+        if seen.named and _unnamed(wanted, state):
+            return f"delete the slices in {seen.directory} that {NAME} does not name, and {cure}"
+        return cure
+    if seen.problem:
         return _CURE
     if seen.named:
         return f"delete the slices in {seen.directory} too, which may be anybody's without {NAME}, and {_CURE_ANEW}"
@@ -118,20 +124,57 @@ def _problems(wanted: Wanted, seen: Seen) -> list[str]:
     if state is None:
         return [f"there is no {NAME} in {seen.directory}"]
     pairs = {
+        "placement": (state.placement, wanted.placement),
         "rule": (state.rule, wanted.rule),
         "tp_size": (state.tp_size, wanted.tp),
         "rank": (state.rank, wanted.rank),
         "revision": (_as_wanted(wanted, state), wanted.revision),
         "rows": (rows_string(state.layers), rows_string(wanted.layers)),
     }
-    found = [f"{NAME} says {name} {has}, expected {want}" for name, (has, want) in pairs.items() if has != want]
+    found = [
+        f"{NAME} says {name} {units.printable(str(has), 200)}, expected {want}"
+        for name, (has, want) in pairs.items()
+        if has != want
+    ]
+    found += [_files_problem(wanted, state), _digests_problem(wanted, state)]
     found += [text for file in state.files for text in [_file_problem(file, seen)] if text]
     found += [
         f"{path} is a slice of another object than revision {wanted.revision} has" for path in _others(wanted, state)
     ]
     if INDEX in state.digests and INDEX not in seen.found:
         found.append(f"{INDEX} is missing")
-    return found + [f"{key}: {what}" for key, what in sorted(seen.damaged.items())]
+    found += [f"{units.printable(key, 200)}: {what}" for key, what in sorted(seen.damaged.items())]
+    return [text for text in found if text]
+
+
+def _unnamed(wanted: Wanted, state: RowState) -> bool:
+    """Whether a file with rows may lie there that the record does not name."""
+    return not state.files or not set(wanted.places.values()) <= {file.path for file in state.files}
+
+
+def _files_problem(wanted: Wanted, state: RowState) -> str:
+    """The record names the files that the tables are in: of one that it does not name nothing is known."""
+    named, expected = sorted(file.path for file in state.files), sorted(set(wanted.places.values()))
+    if named and named == (expected or sorted(set(named))):
+        return ""
+    has = units.printable(", ".join(named), 200) or "none"
+    return f"{NAME} names the files {has}, expected {', '.join(expected) or 'each file with rows once'}"
+
+
+def _digests_problem(wanted: Wanted, state: RowState) -> str:
+    """Of the header of each file and of the rows, without which nothing can be read again. Other rows are told by their ranges."""
+    if rows_string(state.layers) != rows_string(wanted.layers):
+        return ""
+    paths = [file.path for file in state.files]
+    known = {key for key, digest in state.digests.items() if digest}
+    lacking = [f"{path}:header" for path in paths if f"{path}:header" not in known]
+    for layer, (low, high) in wanted.layers.items():
+        for name in table_names(layer):
+            places = [wanted.places[name]] if name in wanted.places else paths
+            keys = [f"{path}:{name}[{low}:{high}]" for path in places]
+            if paths and known.isdisjoint(keys):
+                lacking.append(keys[0] if len(keys) == 1 else f"{name}[{low}:{high}]")
+    return f"{NAME} has no digest of {units.printable(', '.join(lacking), 400)}" if lacking else ""
 
 
 def _as_wanted(wanted: Wanted, state: RowState) -> str:

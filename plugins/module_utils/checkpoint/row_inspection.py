@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from .objects import INDEX
 from .options import range_problems
 from .rate import Bucket
 from .receipt import ReceiptError
-from .row_layout import shards
+from .row_layout import shards, table_places
 from .row_place import RowPlace, directory_problem, place_of
 from .row_plan import RowPlanError
 from .row_state import RowState, content_key
@@ -54,8 +55,10 @@ def information(options: Mapping[str, Any]) -> tuple[list[Check], dict[str, Any]
     place = place_of(layout, revision or ".none", options["placement"], options["directory"] or "")
     model = layout.revision(revision or ".none")
     try:
-        wanted = _with_rows(wanted, model, _digests(layout, wanted.revision))
-        seen = _seen(wanted, place, model, options)
+        config = _config(wanted, model)
+        wanted = _with_rows(wanted, config, _digests(layout, wanted.revision))
+        wanted = replace(wanted, places=_places(config, (model / INDEX, place.target(INDEX))))
+        seen = _seen(wanted, place, model, config, options)
     except (ManifestError, RowPlanError, WeightIndexError, engram.EngramError) as error:
         seen = row_info.Seen(place.directory, problem=str(error))
     found = row_info.checks(wanted, seen)
@@ -71,16 +74,39 @@ def _digests(layout: Layout, revision: str) -> dict[str, str]:
     return {entry.path: entry.digest for entry in receipt.files} if receipt else {}
 
 
-def _with_rows(wanted: row_info.Wanted, model: Path, digests: Mapping[str, str]) -> row_info.Wanted:
+def _config(wanted: row_info.Wanted, model: Path) -> Any:
+    """Of the revision. Raises ManifestError."""
     if not wanted.revision:
         raise ManifestError("no revision is active, so there is no config.json that says which rows are wanted")
     text = read_text(model / "config.json")
     if text is None:
         raise ManifestError(f"{model / 'config.json'} is missing")
     try:
-        config = json.loads(text)
+        return json.loads(text)
     except ValueError as error:
         raise ManifestError(f"{model / 'config.json'} is not JSON: {error}") from error
+    except RecursionError:
+        raise ManifestError(f"{model / 'config.json'} is nested too deeply") from None
+
+
+def _places(config: Any, indexes: Iterable[Path]) -> dict[str, str]:
+    """Which file each tensor of the tables is in, by the first of these indexes that says so; empty where none does."""
+    for path in indexes:
+        with contextlib.suppress(OSError, WeightIndexError, RowPlanError):
+            return table_places(config, engram_places(_index_bytes(path)))
+    return {}
+
+
+def _index_bytes(path: Path) -> bytes:
+    """Raises OSError, WeightIndexError."""
+    with row_again.opened(path) as handle:
+        size = os.fstat(handle.fileno()).st_size
+        if size > INDEX_LIMIT:
+            raise WeightIndexError(f"{INDEX}: {size} bytes, expected at most {INDEX_LIMIT}")
+        return handle.read(INDEX_LIMIT + 1)
+
+
+def _with_rows(wanted: row_info.Wanted, config: Any, digests: Mapping[str, str]) -> row_info.Wanted:
     split = engram.ranges(config, wanted.tp, wanted.rule)
     if not 0 <= wanted.rank < wanted.tp:
         raise ManifestError(f"rank is {wanted.rank}, expected 0 to {wanted.tp - 1}")
@@ -93,10 +119,12 @@ def _with_rows(wanted: row_info.Wanted, model: Path, digests: Mapping[str, str])
     )
 
 
-def _seen(wanted: row_info.Wanted, place: RowPlace, model: Path, options: Mapping[str, Any]) -> row_info.Seen:
+def _seen(
+    wanted: row_info.Wanted, place: RowPlace, model: Path, config: Any, options: Mapping[str, Any]
+) -> row_info.Seen:
     unused = _unused(place, wanted, options["directory"] or "")
     if wanted.placement == "full":
-        return row_info.Seen(model, broken=_broken(model), unused=unused)
+        return row_info.Seen(model, broken=_broken(model, config), unused=unused)
     state, problem = read_state(place)
     names = [*(file.path for file in state.files), INDEX] if state else []
     stats = {name: stat_of(place.target(name)) for name in names}
@@ -127,11 +155,10 @@ def _unused(place: RowPlace, wanted: row_info.Wanted, named: str) -> tuple[str, 
     return None
 
 
-def _broken(model: Path) -> list[str]:
+def _broken(model: Path, config: Any) -> list[str]:
     """What is wrong with the shards with tables where all rows are to be in them."""
     try:
-        index = (model / INDEX).read_bytes()
-        config = json.loads((model / "config.json").read_text(encoding="utf-8"))
+        index = _index_bytes(model / INDEX)
     except OSError as error:
         raise ManifestError(f"cannot read {error.filename}: {error.strerror}") from error
     found = [_not_whole(model / name, name) for name in shards(config, engram_places(index))]
@@ -141,7 +168,7 @@ def _broken(model: Path) -> list[str]:
 def _not_whole(path: Path, name: str) -> str:
     """What is wrong with a shard, by its blocks and its own header, or an empty text."""
     try:
-        with path.open("rb") as handle:
+        with row_again.opened(path) as handle:
             stat = os.fstat(handle.fileno())
             if stat.st_blocks * 512 < stat.st_size:
                 return f"{name} has holes, and the placement is full: rows in them read as zeros"

@@ -51,19 +51,25 @@ class _Part:
 
 def shards(config: Mapping[str, Any], places: Mapping[str, str]) -> tuple[str, ...]:
     """The files whose headers a plan needs, in order: those that the index names for the tables. Raises RowPlanError."""
-    names = _table_names(config)
-    missing = [name for name in names if name not in places]
-    if missing:
-        raise RowPlanError(f"{INDEX}: no {', '.join(missing)}, which config.json needs")
-    return tuple(sorted({places[name] for name in names}))
+    return tuple(sorted(set(table_places(config, places).values())))
 
 
-def _table_names(config: Mapping[str, Any]) -> list[str]:
+def table_places(config: Mapping[str, Any], places: Mapping[str, str]) -> dict[str, str]:
+    """The file of each tensor of the tables, by the tensor's name. Raises RowPlanError."""
     try:
         layers = engram.parse(config).layers
     except EngramError as error:
         raise RowPlanError(str(error)) from None
-    return [_name(layer, kind) for layer in layers for kind, _dtype, _columns in _PARTS]
+    names = [name for layer in layers for name in table_names(layer)]
+    missing = [name for name in names if name not in places]
+    if missing:
+        raise RowPlanError(f"{INDEX}: no {', '.join(missing)}, which config.json needs")
+    return {name: places[name] for name in names}
+
+
+def table_names(layer: int | str) -> tuple[str, ...]:
+    """Of the tensors of a layer's table."""
+    return tuple(_name(layer, kind) for kind, _dtype, _columns in _PARTS)
 
 
 def _name(layer: int | str, kind: Kind) -> str:

@@ -19,7 +19,7 @@ from .runtime import Crc
 from .sink import Sink, buffer
 from .stretches import on_grid, shared, without
 
-_KEY = re.compile(r"(.+?)(?:\[(\d+):(\d+)\])?")
+_KEY = re.compile(r"(.+?)(?:\[([0-9]{1,19}):([0-9]{1,19})\])?")
 
 
 @dataclass(frozen=True)
@@ -46,10 +46,11 @@ def _place(target: Target, tensor: str, low: str | None, high: str | None) -> Pa
         extents = [extent for extent in target.extents if (extent.tensor or "header") == tensor]
         return Part(extents[0].target_offset, extents[0].length) if extents else None
     for extent in target.extents:
-        if extent.tensor == tensor:
+        if extent.tensor == tensor and tensor in target.row_bytes:
             width = target.row_bytes[tensor]
             start = extent.target_offset + (int(low) - extent.rows[0]) * width
-            return Part(start, (int(high) - int(low)) * width)
+            part = Part(start, (int(high) - int(low)) * width)
+            return part if 0 <= start < part.end <= target.size else None
     return None
 
 

@@ -11,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
+from . import units
 from .manifest import path_problem
 from .spans import Span, blocks, merged
 
@@ -23,6 +24,10 @@ PLACEMENTS: tuple[Placement, ...] = ("directory", "shard", "full")
 #: header: the safetensors header with its length field. weight, scale: rows of a table. tensor: a whole other tensor.
 Kind = Literal["header", "weight", "scale", "tensor"]
 KINDS: tuple[Kind, ...] = ("header", "weight", "scale", "tensor")
+
+
+#: No number of a plan or a record is beyond this.
+_NUMBER_LIMIT = 1 << 63
 
 
 class RowPlanError(ValueError):
@@ -137,20 +142,44 @@ def _target_to_dict(target: Target) -> dict[str, Any]:
     }
 
 
+def whole_number(value: Any) -> int:
+    """Raises ValueError, TypeError and OverflowError."""
+    number = int(value)
+    if not -_NUMBER_LIMIT <= number < _NUMBER_LIMIT:
+        raise ValueError("a number is beyond 64 bits")
+    return number
+
+
+def shown(value: object) -> str:
+    """What somebody else wrote, for a message."""
+    return units.printable(repr(value), 80)
+
+
 def from_dict(values: Mapping[str, Any]) -> RowPlan:
     """The plan that to_dict gave. Raises RowPlanError when it is not one."""
     try:
         plan = RowPlan(
-            rank=int(values["rank"]),
-            tp=int(values["tp"]),
+            rank=whole_number(values["rank"]),
+            tp=whole_number(values["tp"]),
             rule=str(values["rule"]),
-            placement=values["placement"],
-            layers={str(layer): (int(rows[0]), int(rows[1])) for layer, rows in values["layers"].items()},
+            placement=cast(Placement, str(values["placement"])),
+            layers={
+                str(layer): (whole_number(rows[0]), whole_number(rows[1])) for layer, rows in values["layers"].items()
+            },
             targets=tuple(_target_from_dict(item) for item in values["targets"]),
             index_path=str(values["index_path"]),
         )
-    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-        raise RowPlanError(f"this is no row plan: {type(error).__name__}: {error}") from error
+    except (
+        KeyError,
+        TypeError,
+        ValueError,
+        IndexError,
+        AttributeError,
+        OverflowError,
+        RecursionError,
+    ) as error:
+        said = units.printable(str(error), 80)
+        raise RowPlanError(f"this is no row plan: {type(error).__name__}: {said}") from error
     problems = _plan_problems(plan)
     if problems:
         raise RowPlanError("; ".join(problems))
@@ -161,32 +190,32 @@ def _target_from_dict(item: Mapping[str, Any]) -> Target:
     extents = (
         Extent(
             source_path=str(row["source_path"]),
-            source_offset=int(row["source_offset"]),
-            length=int(row["length"]),
-            target_offset=int(row["target_offset"]),
-            kind=row["kind"],
+            source_offset=whole_number(row["source_offset"]),
+            length=whole_number(row["length"]),
+            target_offset=whole_number(row["target_offset"]),
+            kind=cast(Kind, str(row["kind"])),
             tensor=str(row["tensor"]),
-            rows=(int(row["rows"][0]), int(row["rows"][1])),
+            rows=(whole_number(row["rows"][0]), whole_number(row["rows"][1])),
         )
         for row in item["extents"]
     )
     return Target(
         path=str(item["path"]),
-        size=int(item["size"]),
-        header_size=int(item["header_size"]),
+        size=whole_number(item["size"]),
+        header_size=whole_number(item["header_size"]),
         extents=tuple(extents),
-        row_bytes={str(name): int(size) for name, size in item["row_bytes"].items()},
+        row_bytes={str(name): whole_number(size) for name, size in item["row_bytes"].items()},
     )
 
 
 def _plan_problems(plan: RowPlan) -> list[str]:
     problems = []
     if plan.placement not in PLACEMENTS:
-        problems.append(f"the placement is {plan.placement!r}, allowed: {', '.join(PLACEMENTS)}")
+        problems.append(f"the placement is {shown(plan.placement)}, allowed: {', '.join(PLACEMENTS)}")
     if not 0 <= plan.rank < plan.tp:
         problems.append(f"the rank is {plan.rank}, expected 0 to {plan.tp - 1}")
     for target in plan.targets:
-        problems += [f"{target.path}: {text}" for text in _target_problems(target)]
+        problems += [f"{units.printable(target.path, 80)}: {text}" for text in _target_problems(target)]
     return problems
 
 
@@ -196,11 +225,11 @@ def _target_problems(target: Target) -> list[str]:
     for path in sorted({target.path, *(extent.source_path for extent in target.extents)}):
         wrong = path_problem(path)
         if wrong:
-            problems.append(f"the path {path!r} {wrong}")
+            problems.append(f"the path {shown(path)} {wrong}")
     end = 0
     for extent in target.extents:
         if extent.kind not in KINDS:
-            problems.append(f"the kind {extent.kind!r} of an extent is none of {', '.join(KINDS)}")
+            problems.append(f"the kind {shown(extent.kind)} of an extent is none of {', '.join(KINDS)}")
         if extent.source_offset < 0 or extent.length <= 0 or extent.target_offset < end:
             problems.append(f"the extent at {extent.target_offset} is empty, out of order or overlaps the one before")
         end = extent.target_offset + extent.length

@@ -12,6 +12,9 @@ It stands alone (standard library): the node has no copy of the collection.
 from __future__ import annotations
 
 import json
+import os
+import re
+import stat
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +22,13 @@ from pathlib import Path
 from typing import Any
 
 LOCAL = "engram-local.json"
+#: Bytes of a file that is read here. A manifest with checksums of each chunk, the largest of them, has 2 MB.
+_LIMIT = 16 << 20
+#: A file below this may lie beside its data, with no block of its own, and yet be whole.
+_PAGE = 4096
+_ROWS = re.compile(r"\s*([0-9]{1,19})\s*:\s*([0-9]{1,19})\s*:\s*([0-9]{1,19})\s*")
+#: What it means to take apart a file that somebody else wrote, whatever stands in it.
+_NOT_OURS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _CURE = "bring the rows of this unit's revision and group back (restage.yml), or start the group anew with what is there (site.yml)"
 
 
@@ -45,7 +55,10 @@ class Serving:
 
 @dataclass(frozen=True)
 class Local:
-    """What engram-local.json says of a directory. rows: as in Serving. digests: of the whole objects that its files are slices of."""
+    """What engram-local.json says of a directory. rows: as in Serving. digests: of the whole objects that its files are slices of.
+
+    placement: of the slices, empty where it says nothing of that.
+    """
 
     revision: str
     rows: str
@@ -53,6 +66,7 @@ class Local:
     tp: int
     rank: int
     digests: Mapping[str, str] = field(default_factory=dict)
+    placement: str = ""
 
     @property
     def layout(self) -> tuple[str, int, int]:
@@ -67,16 +81,40 @@ def unsafe(serving: Serving, local: Local | None, directory: Path) -> str:
     wrong = [path for path, digest in local.digests.items() if path in known and digest != known[path]]
     if wrong:
         return (
-            f"{directory} holds Engram rows of {', '.join(wrong)} as revision {local.revision} has them, not as {serving.revision} does, "
-            "which it serves"
+            f"{directory} holds Engram rows of {_named(wrong)} as revision {_shown(local.revision)} has them, "
+            f"not as {serving.revision} does, which it serves"
         )
-    mine = local.rows == serving.rows if serving.rows else serving.layout == local.layout
-    return "" if mine else f"{directory} holds the Engram rows {local.rows}, which are not those of its rank"
+    mine = same_rows(serving.rows, local.rows) if serving.rows else serving.layout == local.layout
+    return "" if mine else f"{directory} holds the Engram rows {_shown(local.rows)}, which are not those of its rank"
 
 
 def rows_string(layers: Mapping[str, Sequence[int]]) -> str:
     """``LAYER:FIRST:AFTER`` of each table, by commas: the value of SPARK_ENGRAM_ROWS for an engine that reads whole shards."""
     return ",".join(f"{layer}:{low}:{high}" for layer, (low, high) in layers.items())
+
+
+def same_rows(told: str, held: str) -> bool:
+    """Whether both name the same ranges, in whatever order and with whatever space. What names none is held to its text."""
+    one, other = _ranges(told), _ranges(held)
+    return told == held if one is None or other is None else one == other
+
+
+def _ranges(text: str) -> dict[int, tuple[int, int]] | None:
+    """None where this is no list of ranges."""
+    found = [match for part in text.split(",") for match in [_ROWS.fullmatch(part)] if match]
+    ranges = {int(match[1]): (int(match[2]), int(match[3])) for match in found}
+    return ranges if len(ranges) == len(found) == text.count(",") + 1 else None
+
+
+def _shown(text: str, most: int = 200) -> str:
+    """What somebody else wrote, for a message."""
+    line = "".join(char if char.isprintable() else "?" for char in text[:most])
+    return line + ("..." if len(text) > most else "")
+
+
+def _named(paths: Sequence[str], most: int = 5) -> str:
+    more = [f"{len(paths) - most} more"] if len(paths) > most else []
+    return ", ".join([*(_shown(path) for path in paths[:most]), *more])
 
 
 def of_record(record: Mapping[str, Any], known: Mapping[str, str]) -> Serving:
@@ -101,20 +139,17 @@ def problem(record: Mapping[str, Any]) -> str:
     try:
         base, revision = Path(record["model"]["root"]), str(record["model"]["revision"])
         serving = of_record(record, digests(base, revision))
-    except (KeyError, TypeError, ValueError):
+    except _NOT_OURS:
         return ""  # it serves no revision of ours
     successor = _replaced_by(base, revision)
     if successor:
-        return (
-            f"revision {revision} is being replaced in place by {successor}, which has not ended: files of it are gone"
-        )
+        return f"revision {revision} is being replaced in place by {_shown(successor)}, which has not ended: files of it are gone"
     model = base / "revisions" / revision
     directory = Path(serving.directory) if serving.directory else model
-    sliced = _read(base / "receipts" / f"{revision}.json").get("sliced")
-    untold = _untold(model, [str(path) for path in sliced]) if isinstance(sliced, list) else []
-    if untold:
-        return f"{model} has slices of {', '.join(untold)}, and no {LOCAL} says which of their rows are there"
-    if serving.directory and serving.rows and not (directory / LOCAL).exists():
+    wrong = _unread(model, _sliced(base, revision))
+    if wrong:
+        return wrong
+    if serving.directory and serving.rows and not os.path.exists(directory / LOCAL):
         return f"{directory} has no {LOCAL}, and the engine is told to read the rows {serving.rows} there"
     return unsafe(serving, _local(directory / LOCAL), directory)
 
@@ -124,23 +159,54 @@ def _replaced_by(base: Path, revision: str) -> str:
     begun = _read(base / "replacing.json")
     receipt = begun.get("receipt")
     ours = isinstance(receipt, dict) and receipt.get("revision") == revision
-    return str(begun.get("new") or "another") if ours and not (base / "receipts" / f"{revision}.json").exists() else ""
+    gone = not os.path.exists(base / "receipts" / f"{revision}.json")
+    return str(begun.get("new") or "another") if ours and gone else ""
 
 
-def _untold(model: Path, sliced: Sequence[str]) -> list[str]:
-    """Which of these files of a revision have holes, and nothing of ours says where. A whole shard that is to become a slice has none."""
+def _sliced(base: Path, revision: str) -> list[str]:
+    """Files of a revision that may be slices, by its receipt. Where that cannot be used, those of its manifest that have holes."""
+    place = base / "receipts" / f"{revision}.json"
+    receipt = _read(place)
+    sliced = receipt.get("sliced", [])
+    if isinstance(receipt.get("files"), list) and isinstance(sliced, list):
+        return [str(path) for path in sliced]
+    if not os.path.lexists(place):
+        return []
+    model = base / "revisions" / revision
+    return [path for path in _digests(_read(base / "manifests" / f"{revision}.json")) if _sparse(model / path)]
+
+
+def _unread(model: Path, sliced: Sequence[str]) -> str:
+    """Why the holes of these files of a revision may be read as if they were data, or an empty text.
+
+    A whole shard that is to become a slice has none.
+    """
     local = _local(model / LOCAL)
     told = local.digests if local else {}
-    return [path for path in sliced if path not in told and _holes(model / path)]
+    untold = [path for path in sliced if path not in told and _holes(model / path)]
+    if untold:
+        return f"{model} has slices of {_named(untold)}, and no {LOCAL} says which of their rows are there"
+    alone = [path for path in told if _sparse(model / path)] if local and local.placement == "directory" else []
+    if alone:
+        return f"{model} has slices of {_named(alone)} that by its {LOCAL} hold rows alone: the other weights in them are holes"
+    return ""
 
 
 def _holes(path: Path) -> bool:
-    """Also of a file that is not there."""
+    """Also of a file that is not there, or whose name no file can have."""
     try:
-        stat = path.stat()
-    except OSError:
+        found = path.stat()
+    except (OSError, ValueError):
         return True
-    return stat.st_blocks * 512 < stat.st_size
+    return found.st_blocks * 512 < found.st_size
+
+
+def _sparse(path: Path) -> bool:
+    """Not of a file that is not there."""
+    try:
+        return path.stat().st_size >= _PAGE and _holes(path)
+    except (OSError, ValueError):
+        return False
 
 
 def digests(base: Path, revision: str) -> dict[str, str]:
@@ -158,17 +224,28 @@ def digests(base: Path, revision: str) -> dict[str, str]:
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        found = json.loads(_bytes(path).decode())
+    except (OSError, ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}
+
+
+def _bytes(path: Path) -> bytes:
+    """Of a file, and of nothing that a start could wait for or that has no end. Raises OSError, ValueError."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and found.st_size <= _LIMIT:
+        with os.fdopen(descriptor, "rb") as handle:
+            return handle.read(_LIMIT)
+    os.close(descriptor)
+    raise ValueError(f"{path} is no file, or one of more than {_LIMIT} bytes")
 
 
 def _digests(held: Mapping[str, Any]) -> dict[str, str]:
     """Of the files that a manifest, a receipt or engram-local.json names."""
     try:
         return {str(item["path"]): str(item["digest"]) for item in held["files"]}
-    except (KeyError, TypeError):
+    except _NOT_OURS:
         return {}
 
 
@@ -183,8 +260,9 @@ def _local(path: Path) -> Local | None:
             tp=int(held["tp_size"]),
             rank=int(held["rank"]),
             digests=_digests(held),
+            placement=str(held.get("placement") or ""),
         )
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except _NOT_OURS:
         return None
 
 

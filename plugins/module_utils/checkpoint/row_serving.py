@@ -20,7 +20,7 @@ from . import row_probe, row_survey, units
 from .layout import Layout
 from .row_decide import RowStaging
 from .row_place import RowPlace
-from .row_probe import Serving, digests, of_record, rows_string
+from .row_probe import Serving, digests, of_record, rows_string, same_rows
 from .standing import ENGINE_RECORD, served
 
 _UNIT = "gb10-ring-engine.service"
@@ -57,9 +57,8 @@ def _reads(serving: Serving, placement: str, revision: str, directory: Path) -> 
 def _stays(serving: Serving, staging: RowStaging) -> bool:
     """Whether it finds the rows of its rank and revision afterwards, as when damaged ones are brought anew."""
     plan = staging.plan
-    mine = (
-        rows_string(plan.layers) == serving.rows if serving.rows else serving.layout == (plan.rule, plan.tp, plan.rank)
-    )
+    layout = (plan.rule, plan.tp, plan.rank)
+    mine = same_rows(serving.rows, rows_string(plan.layers)) if serving.rows else serving.layout == layout
     return mine and all(serving.digests.get(step.target.path) == step.file.digest for step in staging.steps)
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, cast
 
+from . import units
 from .manifest import path_problem
 from .receipt import Stat
-from .row_plan import PLACEMENTS, Placement, RowPlan, Target
+from .row_plan import PLACEMENTS, Placement, RowPlan, Target, shown, whole_number
 from .row_probe import LOCAL
 from .spans import Span, common, merged, without
 
@@ -179,7 +180,23 @@ def differs(plan: RowPlan, state: RowState | None, revision: str) -> str:
         "rows": (dict(state.layers), dict(plan.layers)),
         "files": (sorted(file.path for file in state.files), sorted(target.path for target in plan.targets)),
     }
-    return ", ".join(f"{name} {old} -> {new}" for name, (old, new) in pairs.items() if old != new)
+    found = [f"{name} {old} -> {new}" for name, (old, new) in pairs.items() if old != new]
+    return ", ".join(found) or _digests_differ(plan, state)
+
+
+def _digests_differ(plan: RowPlan, state: RowState) -> str:
+    """The same of the digests where all else is as planned."""
+    wanted = {extent.key for target in plan.targets for extent in target.extents}
+    known = {key for key, digest in state.digests.items() if digest}
+    lacking = sorted(wanted - known)
+    others = sorted(key for key in state.digests if key not in wanted and key.startswith(_starts(plan)))
+    found = [f"no digest of {units.printable(', '.join(lacking), 200)}"] if lacking else []
+    found += [f"a digest of {units.printable(', '.join(others), 200)}, which is none of its rows"] if others else []
+    return ", ".join(found)
+
+
+def _starts(plan: RowPlan) -> tuple[str, ...]:
+    return tuple(f"{target.path}:" for target in plan.targets)
 
 
 def stale(plan: RowPlan, state: RowState | None) -> tuple[str, ...]:
@@ -238,25 +255,26 @@ def parse(text: str, where: str) -> RowState:
         state = RowState(
             source=str(values["source"]),
             layers={str(layer): _pair(rows) for layer, rows in values["layers"].items()},
-            rank=int(values["rank"]),
-            tp_size=int(values["tp_size"]),
+            rank=whole_number(values["rank"]),
+            tp_size=whole_number(values["tp_size"]),
             rule=str(values["rule"]),
             revision=str(values["revision"]),
-            placement=values["placement"],
+            placement=cast(Placement, str(values["placement"])),
             created=str(values["created"]),
             files=tuple(_held(item) for item in values["files"]),
             digests={str(key): str(digest) for key, digest in values["digests"].items()},
             note=str(values["note"]),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, OverflowError, RecursionError) as error:
+        said = units.printable(str(error), 80)
         raise RowStateError(
-            f"{where} was not written by gb10.ring ({type(error).__name__}: {error}); what lies beside it was never verified: "
+            f"{where} was not written by gb10.ring ({type(error).__name__}: {said}); what lies beside it was never verified: "
             "move that directory away, or name another one"
         ) from None
     problems = _state_problems(state)
     if problems:
         raise RowStateError(
-            f"{where}: {'; '.join(problems)}; delete it, in a directory that you named the slices beside it too, and run again, which "
+            f"{where}: {units.printable('; '.join(problems), 500)}; delete it, in a directory that you named the slices beside it too, and run again, which "
             "fetches all rows"
         )
     return state
@@ -264,28 +282,28 @@ def parse(text: str, where: str) -> RowState:
 
 def _pair(value: Any) -> tuple[int, int]:
     low, high = value
-    return int(low), int(high)
+    return whole_number(low), whole_number(high)
 
 
 def _held(item: Mapping[str, Any]) -> Held:
     return Held(
         path=str(item["path"]),
-        size=int(item["size"]),
+        size=whole_number(item["size"]),
         digest=str(item["digest"]),
         header=str(item["header"]),
         spans=tuple(_pair(span) for span in item["spans"]),
-        mtime_ns=int(item["mtime_ns"]),
+        mtime_ns=whole_number(item["mtime_ns"]),
     )
 
 
 def _state_problems(state: RowState) -> list[str]:
     problems = []
     if state.placement not in PLACEMENTS:
-        problems.append(f"placement {state.placement!r} is none of {', '.join(PLACEMENTS)}")
+        problems.append(f"placement {shown(state.placement)} is none of {', '.join(PLACEMENTS)}")
     for file in state.files:
         wrong = path_problem(file.path)
         if wrong:
-            problems.append(f"the path {file.path!r} {wrong}")
+            problems.append(f"the path {shown(file.path)} {wrong}")
         if file.spans != merged(file.spans) or any(low < 0 or high > file.size for low, high in file.spans):
-            problems.append(f"the spans of {file.path} are not in order or leave the file")
+            problems.append(f"the spans of {units.printable(file.path, 80)} are not in order or leave the file")
     return problems

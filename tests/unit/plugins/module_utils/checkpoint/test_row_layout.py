@@ -309,6 +309,10 @@ def damaged(edit):
         (lambda values: values.update(layers=[]), "AttributeError"),
         (lambda values: values.update(layers={"1": [5]}), "IndexError"),
         (lambda values: values.update(tp="many"), "ValueError"),
+        (lambda values: values.update(tp=float("inf")), "OverflowError"),
+        (lambda values: values.update(layers={"1": [0, float("inf")]}), "OverflowError"),
+        (lambda values: values["targets"][0].update(size=float("inf")), "OverflowError"),
+        (lambda values: values["targets"][0]["extents"][0].update(length=10**4200), "a number is beyond 64 bits"),
         (lambda values: values.update(rank=3), "the rank is 3, expected 0 to 2"),
         (lambda values: values.update(placement="half"), "the placement is 'half'"),
         (lambda values: values["targets"][0].update(size=10), "the file has 10 bytes"),
@@ -324,6 +328,21 @@ def test_a_plan_that_was_changed_on_its_way(edit, says):
     with pytest.raises(RowPlanError) as error:
         row_plan.from_dict(damaged(edit))
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda values: values.update(placement="x" * 100_000),
+        lambda values: values.update(rank="9" * 4000),
+        lambda values: values["targets"][0].update(path="../" + "x" * 100_000),
+        lambda values: values["targets"][0]["extents"][1].update(kind="x" * 100_000),
+    ],
+)
+def test_what_is_told_of_such_a_plan_has_an_end(edit):
+    with pytest.raises(RowPlanError) as error:
+        row_plan.from_dict(damaged(edit))
+    assert len(str(error.value)) < 1000
 
 
 def test_keys_of_digests():

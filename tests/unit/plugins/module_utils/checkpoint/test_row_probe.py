@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -97,10 +98,19 @@ def test_a_shared_directory(node, rows, says):
 
 @pytest.mark.parametrize(
     ("ranges", "code"),
-    [("1:10:20", 0), ("1:10:21", 1)],
+    [
+        ("1:10:20,14:3:9", 0),
+        ("14:3:9,1:10:20", 0),
+        ("1:10:20, 14:3:9", 0),
+        ("1:10:21,14:3:9", 1),
+        ("1:10:20", 1),
+        ("1:10:20,14:3:9,14:3:9", 1),
+        ("1:10:20,14:3:9,", 1),
+        ("NOT-STAGED", 1),
+    ],
 )
 def test_a_unit_that_names_its_rows(node, ranges, code):
-    node.rows(node.shared, tp=5, rule="sglang")
+    node.rows(node.shared, tp=5, rule="sglang", layers={"1": (10, 20), "14": (3, 9)})
     assert node.start(node.record(node.shared, env={"SPARK_ENGRAM_ROWS": ranges}))[0] == code
 
 
@@ -195,6 +205,131 @@ def test_what_the_revision_is_made_of_is_not_known(node):
     assert node.start(node.record(node.shared))[0] == 0
     node.rows(node.shared, digest=NEW, rank=0)
     assert node.start(node.record(node.shared))[0] == 1
+
+
+@pytest.mark.parametrize(("placement", "code"), [("directory", 1), ("shard", 0), (None, 0)])
+@pytest.mark.parametrize("receipt", [True, False])
+def test_slices_in_the_revision_that_hold_rows_alone(tmp_path, placement, code, receipt):
+    """The engine would read zeros for all other weights. A record that says nothing of the placement is taken as before."""
+    node = Node(tmp_path, sliced=("s",))
+    node.holes()
+    if not receipt:
+        node.layout.receipt(A).unlink()
+    local = node.layout.revision(A) / NAME
+    node.rows(local.parent)
+    record = json.loads(local.read_text())
+    del record["placement"]
+    local.write_text(json.dumps({**record, **({"placement": placement} if placement else {})}))
+    found = node.start(node.record())
+    assert found[0] == code and ("hold rows alone" in found[1]) == bool(code), found
+
+
+def test_rows_alone_in_a_directory_of_their_own_are_as_they_should_be(tmp_path):
+    """Also where that of the revision names a whole shard."""
+    node = Node(tmp_path)
+    node.rows(node.shared)
+    node.rows(node.layout.revision(A))
+    (node.layout.revision(A) / "s").write_bytes(b"x" * 8192)
+    assert node.start(node.record(node.shared)) == (0, "")
+
+
+@pytest.mark.parametrize("receipt", ["torn", "", "[]", "{}", '{"files": [], "sliced": "s"}', "[" * 100_000, None])
+def test_a_receipt_that_cannot_be_used_does_not_hide_holes(node, receipt):
+    """The manifest says which files there are; holes in them are nobody's without a record."""
+    place = node.layout.receipt(A)
+    place.unlink()
+    if receipt is None:
+        os.mkfifo(place)
+    else:
+        place.write_text(receipt)
+    (node.layout.revision(A) / "s").write_bytes(b"x" * 8192)
+    assert node.start(node.record()) == (0, "")
+    node.holes()
+    code, said = node.start(node.record())
+    assert code == 1 and "has slices of s, and no engram-local.json says" in said
+    node.rows(node.layout.revision(A), placement="shard")
+    assert node.start(node.record()) == (0, "")
+
+
+def swap(path, kind):
+    path.unlink(missing_ok=True)
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "directory":
+        path.mkdir()
+    elif kind == "sparse":
+        with path.open("wb") as handle:
+            handle.truncate(1 << 40)
+    else:
+        path.symlink_to({"loop": path.name, "endless": "/dev/zero"}[kind])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "directory", "sparse", "loop", "endless"])
+@pytest.mark.parametrize("what", ["rows", "receipt", "manifest", "engine"])
+def test_nothing_that_a_start_would_wait_for_is_read(node, kind, what):
+    node.rows(node.shared)
+    engine = node.root / "engine.json"
+    places = {"rows": node.shared / NAME, "receipt": node.layout.receipt(A), "manifest": node.layout.manifest(A)}
+    if what != "engine":
+        swap(places[what], kind)
+        assert node.start(node.record(node.shared)) == (0, "")
+        return
+    swap(engine, kind)
+    argv = [sys.executable, "-I", row_probe.__file__, str(engine)]
+    assert subprocess.run(argv, check=False, timeout=30).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        lambda text: "[" * 100_000,
+        lambda text: text.replace('"rank": 1', '"rank": Infinity'),
+        lambda text: text.replace('"tp_size": 3', '"tp_size": 1e999'),
+        lambda text: text.replace('"rank": 1', '"rank": ' + "9" * 5000),
+        lambda text: text.replace('"layers": {', '"layers": [], "no": {'),
+    ],
+)
+def test_a_record_of_rows_that_cannot_be(node, edit):
+    node.rows(node.shared)
+    place = node.shared / NAME
+    assert edit(place.read_text()) != place.read_text()
+    place.write_text(edit(place.read_text()))
+    assert node.start(node.record(node.shared)) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"size": float("inf")},
+        {"rank": float("inf")},
+        {"env": ["A=b"]},
+        {"env": "A=b"},
+        {"size": []},
+        {"model": {"root": "/" + "x" * 5000, "revision": "\0" * 5000}},
+        {
+            "model": {"root": "/nowhere", "revision": "x", "engram": "/" + "x" * 5000},
+            "env": {"SPARK_ENGRAM_ROWS": "NaN"},
+        },
+    ],
+)
+def test_a_record_of_an_engine_that_cannot_be(node, change):
+    node.rows(node.shared)
+    code, said = node.start(node.record(node.shared, **change))
+    assert code in (0, 1) and "Traceback" not in said
+    assert code == 0 or said.startswith("engine-rows: ")
+
+
+@pytest.mark.parametrize("path", ["\0", "\ud800", "x" * 5000])
+def test_a_slice_whose_name_no_file_can_have(tmp_path, path):
+    node = Node(tmp_path, sliced=(path,))
+    code, said = node.start(node.record())
+    assert code == 1 and "has slices of " in said and len(said) < 1000 and "\0" not in said
+
+
+def test_what_is_told_of_a_record_has_an_end(node):
+    node.rows(node.shared, digest=NEW, revision="r" * 100_000)
+    code, said = node.start(node.record(node.shared))
+    assert code == 1 and len(said) < 2000
 
 
 def test_a_wrong_command_line():

@@ -212,6 +212,9 @@ def test_a_file_that_is_not_ours(text):
         row_state.parse(text, "/d/engram-local.json")
 
 
+NUMBERS = ("rank", "tp_size", "size", "mtime_ns")
+
+
 def damaged(**change):
     values = json.loads(row_state.render(state_of(BEFORE)))
     for key, value in change.items():
@@ -230,6 +233,10 @@ def damaged(**change):
         (damaged(files=None), "was not written by gb10.ring"),
         (damaged(rank="x"), "was not written by gb10.ring"),
         (damaged(layers={"1": [1, 2, 3]}), "was not written by gb10.ring"),
+        *((damaged(**{key: float("inf")}), "was not written by gb10.ring (OverflowError") for key in NUMBERS),
+        (damaged(rank=1 << 63), "a number is beyond 64 bits"),
+        (damaged(layers={"1": [0, float("inf")]}), "was not written by gb10.ring (OverflowError"),
+        (damaged(spans=[[0, float("inf")]]), "was not written by gb10.ring (OverflowError"),
         (damaged(layers=[]), "was not written by gb10.ring"),
         (damaged(placement="half"), "placement 'half' is none of"),
         (damaged(path="../../etc/passwd"), "'../../etc/passwd' has an empty, '.' or '..' component"),
@@ -242,3 +249,27 @@ def test_a_damaged_one(text, says):
     with pytest.raises(RowStateError) as error:
         row_state.parse(text, "/d/engram-local.json")
     assert says in str(error.value)
+
+
+@pytest.mark.parametrize("long", ["x" * 100_000, "\n" * 500, 10**4200, [1] * 50_000])
+@pytest.mark.parametrize("key", ["placement", "path", "rank", "layers", "spans"])
+def test_what_is_told_of_a_damaged_one_has_an_end(key, long):
+    with pytest.raises(RowStateError) as error:
+        row_state.parse(damaged(**{key: long}), "/d/engram-local.json")
+    assert len(str(error.value)) < 1000 and str(error.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    ("edit", "says"),
+    [
+        (lambda known: known.pop("a:header"), "no digest of a:header"),
+        (lambda known: known.update({"a:header": ""}), "no digest of a:header"),
+        (lambda known: known.update({"a:x[5:2]": "crc64nvme:0"}), "a digest of a:x[5:2], which is none of its rows"),
+        (lambda known: known.update({"index.json": "etag:x", "index.json:content": "sha256:0"}), ""),
+    ],
+)
+def test_digests_that_are_not_those_of_the_rows(edit, says):
+    state = state_of(BEFORE)
+    known = dict(state.digests)
+    edit(known)
+    assert row_state.differs(BEFORE, dataclasses.replace(state, digests=known), "r1") == says
