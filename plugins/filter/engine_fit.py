@@ -30,7 +30,7 @@ options:
     type: str
     required: true
   tensor_parallel:
-    description: Number of ranks that C(config.json) is to be edited for, 0 for no edit.
+    description: Number of ranks that C(config.json) is to be edited for, up to 64. 0 for no edit.
     type: int
     required: true
   node:
@@ -58,14 +58,18 @@ _value:
   elements: dict
 """
 
+from ansible.errors import AnsibleFilterError
+
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import engine_fit as core
 
 
 def engine_fit(engine, placement, rule, tensor_parallel, node, *, switches=False):
     """The checks as plain data."""
-    return [
-        found.to_dict() for found in core.checks(engine, placement, rule, int(tensor_parallel), node, switches=switches)
-    ]
+    try:
+        found = core.checks(engine, placement, rule, tensor_parallel, node, switches=switches)
+    except core.FitError as error:
+        raise AnsibleFilterError(f"gb10.ring.engine_fit: {error}") from None
+    return [check.to_dict() for check in found]
 
 
 class FilterModule:

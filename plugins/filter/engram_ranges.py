@@ -21,11 +21,12 @@ options:
   _input:
     description:
       - The content of C(config.json), as a mapping.
-      - The C(engram_*) keys are taken from C(text_config), C(language_config) or the top level.
+      - The C(engram_*) keys are taken from C(text_config), C(language_config) or the top level, whichever has them. Where two have them and
+        disagree, the file is refused.
     type: dict
     required: true
   tp:
-    description: Tensor-parallel size, the number of ranks.
+    description: Tensor-parallel size, the number of ranks, 1 to 64.
     type: int
     required: true
   rule:

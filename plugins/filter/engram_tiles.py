@@ -13,7 +13,8 @@ author:
 description:
   - >-
     Puts together what M(gb10.ring.engram_info) registered in the variable O(name) of every host in O(hosts): the ranges of all ranks have to
-    tile each table exactly, by one rule, for one number of ranks and one revision.
+    tile each table exactly, by one rule, for one number of ranks, which is that of O(hosts), for one revision and of tables that are as large
+    everywhere.
   - Where C(preflight.reachable) names a host already, C(checkpoint.engram_tiles) is left out, since that says why nothing is known of its rows.
 positional: hosts, name, node, ring
 options:
@@ -61,7 +62,9 @@ _value:
 
 from ansible.errors import AnsibleFilterError
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_info import (
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.row_tiles import (
+    TilesError,
+    registered,
     tiles_check,
     untold_tiles_check,
 )
@@ -70,15 +73,17 @@ from ansible_collections.gb10.ring.plugins.module_utils.report.gather import unr
 
 def engram_tiles(hostvars, hosts, name="checkpoint_engram_info", node=None, ring=()):
     """The checks as dictionaries."""
-    results = {host: hostvars[host].get(name) or {} for host in hosts}
+    if not hosts:
+        raise AnsibleFilterError("gb10.ring.engram_tiles: hosts is empty, expected inventory names")
     told = any(unreachable(hostvars[host]) for host in hosts)
     left_out = [host for host in ring if host not in hosts]
     try:
+        results = {host: registered(host, hostvars[host].get(name)) for host in hosts}
         held = {host: found.get("engram") for host, found in results.items()}
         together = untold_tiles_check(left_out, hosts[0]) if left_out else tiles_check(held, hosts[0])
-    except (KeyError, TypeError, ValueError, IndexError) as error:
-        raise AnsibleFilterError(f"engram_tiles of {name}: {type(error).__name__}: {error}") from error
-    checks = [check for found in results.values() for check in found.get("checks", [])]
+    except TilesError as error:
+        raise AnsibleFilterError(f"gb10.ring.engram_tiles: {name}: {error}") from None
+    checks = [check for found in results.values() for check in found.get("checks") or ()]
     checks += [] if told else [together.to_dict()]
     return [check for check in checks if node in (None, check["node"])]
 

@@ -17,6 +17,8 @@ description:
   - Returns a copy of the configuration with that padding, with as many heads in a group as before.
   - A configuration that the ranks divide already is returned as it is, and so is one that was padded for them before.
   - Fails on a configuration without C(text_config), heads or groups, naming what it found.
+  - Fails too where heads and groups are neither those of C(virtual_heads_from) nor a padding of them, and on 72 in 9 (or another padding of
+    the published 64 in 8) without that key, since the engine would take all of them for real. A key that is null counts as absent.
 positional: tp
 options:
   _input:
@@ -24,7 +26,7 @@ options:
     type: dict
     required: true
   tp:
-    description: Number of tensor parallel ranks.
+    description: Number of tensor parallel ranks, 1 to 64.
     type: int
     required: true
 seealso:

@@ -5,24 +5,73 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..engine.engram_place import RULES
+from ..engine.profile import ENGINES, RENDERERS
 from ..report.checks import Check
+from . import units
+
+_MOST_RANKS = 64
+_DIGITS = re.compile(r"[0-9]{1,2}")
+
+
+class FitError(ValueError):
+    """Something that is no profile or no number of ranks; the text is the message for the user."""
 
 
 def checks(
-    engine: Mapping[str, Any], placement: str, rule: str, tensor_parallel: int, node: str, *, switches: bool = False
+    engine: Any, placement: str, rule: str, tensor_parallel: Any, node: str, *, switches: bool = False
 ) -> list[Check]:
     """What does not fit, one failed check each. engine: the complete profile, empty when no engine is known.
 
-    tensor_parallel: ranks that config.json is edited for, 0 for none. node: carries the checks. switches: whether the engine is to be
-    stopped and started for it.
+    tensor_parallel: ranks that config.json is edited for, 0 for none; as text too, as a template may give it. node: carries the checks.
+    switches: whether the engine is to be stopped and started for it. Raises FitError.
     """
+    ranks = _ranks(tensor_parallel)
     if not engine:
         return []
-    found = [*_rows(engine, placement, rule, node), *_config(engine, tensor_parallel, node)]
+    _refuse_others(engine)
+    found = [*_rows(engine, placement, rule, node), *_config(engine, ranks, node)]
     return [*found, *_renderer(engine, node)] if switches else found
+
+
+def _ranks(value: Any) -> int:
+    number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_RANKS:
+        raise FitError(f"checkpoint_tensor_parallel is {_shown(value)}, expected 0 to {_MOST_RANKS}")
+    return number
+
+
+def _refuse_others(engine: Any) -> None:
+    """What the lookup engine_profile does not give. Raises FitError."""
+    if not isinstance(engine, Mapping):
+        raise FitError(
+            f"checkpoint_engine is {_shown(engine)}, expected a complete profile as the lookup gb10.ring.engine_profile gives it"
+        )
+    for key, allowed in (("engine", ENGINES), ("renderer", RENDERERS)):
+        if engine.get(key) not in allowed:
+            raise FitError(f"checkpoint_engine.{key} is {_found(engine, key)}, allowed: {', '.join(allowed)}")
+    engram = engine.get("engram")
+    if engram is not None and not isinstance(engram, Mapping):
+        raise FitError(f"checkpoint_engine.engram is {_shown(engram)}, expected a mapping or nothing")
+    if engram and engram.get("rule") and engram["rule"] not in RULES:
+        raise FitError(f"checkpoint_engine.engram.rule is {_shown(engram['rule'])}, allowed: {', '.join(RULES)}")
+    if not isinstance(engine.get("name"), str):
+        raise FitError(f"checkpoint_engine.name is {_found(engine, 'name')}, expected a text")
+
+
+def _found(engine: Mapping[str, Any], key: str) -> str:
+    return _shown(engine[key]) if key in engine else "not there"
+
+
+def _shown(value: Any) -> str:
+    try:
+        return units.printable(repr(value), 120)
+    except (ValueError, RecursionError):
+        return "something too large to show"
 
 
 def _renderer(engine: Mapping[str, Any], node: str) -> Iterator[Check]:

@@ -18,6 +18,15 @@ from typing import Any
 
 RULES = ("vllm", "sglang")
 _TEXT_KEYS = ("text_config", "language_config")
+_KEYS = (
+    *("engram_layer_ids", "engram_num_embeddings", "engram_max_ngram_size"),
+    *("engram_vocab_size", "engram_n_heads"),
+)
+#: As many ranks as the collection knows anywhere.
+MOST_RANKS = 64
+#: Characters of what somebody else wrote, and layers told one by one, in a message.
+_SHOWN = 120
+_TOLD = 4
 # These bases decide every number below 3.3e24 (Sorenson and Webster, 2015), so the test is no guess.
 _WITNESSES = (2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37)
 _PRIME_LIMIT = 1 << 64
@@ -75,23 +84,13 @@ def _passes(number: int, witness: int, odd: int, twos: int) -> bool:
 
 
 def parse(config: Mapping[str, Any]) -> EngramConfig:
-    """The engram keys of a config.json: under text_config, under language_config, or flat. Raises EngramError."""
+    """The engram keys of a config.json: under text_config, under language_config, or flat, wherever they are. Raises EngramError."""
     if not isinstance(config, Mapping):
         raise EngramError(
             f"the configuration is a {type(config).__name__}, expected the mapping that config.json holds"
         )
-    text = next((config[key] for key in _TEXT_KEYS if isinstance(config.get(key), Mapping)), config)
-    missing = [
-        key
-        for key in (
-            "engram_layer_ids",
-            "engram_num_embeddings",
-            "engram_max_ngram_size",
-            "engram_vocab_size",
-            "engram_n_heads",
-        )
-        if key not in text
-    ]
+    text = _place(config)
+    missing = [key for key in _KEYS if key not in text]
     if missing:
         raise EngramError(
             f"config.json has no {', '.join(missing)}: this checkpoint has no Engram tables, or not in the known form"
@@ -100,8 +99,8 @@ def parse(config: Mapping[str, Any]) -> EngramConfig:
     rows = _integers(text, "engram_num_embeddings", minimum=1)
     if len(layers) != len(rows) or len(set(layers)) != len(layers):
         raise EngramError(
-            f"config.json: engram_layer_ids {list(layers)} and engram_num_embeddings {list(rows)} must be as long as each other "
-            "and name each layer once"
+            f"config.json: engram_layer_ids {_shown(list(layers))} and engram_num_embeddings {_shown(list(rows))} must be as long as "
+            "each other and name each layer once"
         )
     return EngramConfig(
         layers=layers,
@@ -112,10 +111,32 @@ def parse(config: Mapping[str, Any]) -> EngramConfig:
     )
 
 
+def _place(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of the file that has most of the keys, the first of equals. Raises EngramError where two say different things."""
+    places = {f"in {key}": config[key] for key in _TEXT_KEYS if isinstance(config.get(key), Mapping)}
+    places["at the top level"] = config
+    for key in _KEYS:
+        said = {name: place[key] for name, place in places.items() if place.get(key) is not None}
+        first = next(iter(said.values()), None)
+        if any(value != first for value in said.values()):
+            told = " and ".join(f"{_shown(value)} {name}" for name, value in said.items())
+            raise EngramError(f"config.json: {key} is {told}. The file was edited; take the original config.json")
+    return max(places.values(), key=lambda place: sum(place.get(key) is not None for key in _KEYS))
+
+
+def _shown(value: object) -> str:
+    """A value of the file for a message. Python refuses to write down huge numbers and deep lists."""
+    try:
+        text = repr(value)
+    except (ValueError, RecursionError):
+        return "something too large to show"
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
 def _integer(text: Mapping[str, Any], key: str, minimum: int) -> int:
     value = text[key]
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise EngramError(f"config.json: {key} is {value!r}, expected an integer of at least {minimum}")
+        raise EngramError(f"config.json: {key} is {_shown(value)}, expected an integer of at least {minimum}")
     return _in_range(key, value)
 
 
@@ -123,7 +144,7 @@ def _integers(text: Mapping[str, Any], key: str, minimum: int) -> tuple[int, ...
     value = text[key]
     valid = isinstance(value, (list, tuple)) and len(value) > 0
     if not valid or any(isinstance(item, bool) or not isinstance(item, int) or item < minimum for item in value):
-        raise EngramError(f"config.json: {key} is {value!r}, expected a list of integers of at least {minimum}")
+        raise EngramError(f"config.json: {key} is {_shown(value)}, expected a list of integers of at least {minimum}")
     return tuple(_in_range(key, item) for item in value)
 
 
@@ -182,8 +203,9 @@ def _check_columns(engram: EngramConfig) -> None:
 
 
 def _unfit(engram: EngramConfig, wrong: Sequence[str]) -> EngramError:
+    told = "; ".join(wrong[:_TOLD]) + (f"; and {len(wrong) - _TOLD} more layers" if len(wrong) > _TOLD else "")
     return EngramError(
-        f"config.json: the Engram tables do not fit engram_vocab_size {engram.vocab_size}: {'; '.join(wrong)}. "
+        f"config.json: the Engram tables do not fit engram_vocab_size {engram.vocab_size}: {told}. "
         "The file is from another checkpoint or was edited"
     )
 
@@ -194,9 +216,9 @@ def ranges(config: Mapping[str, Any], tp: int, rule: str) -> list[dict[str, list
     rule: ``vllm`` (whole hash columns) or ``sglang`` (even rows). Raises EngramError.
     """
     if rule not in RULES:
-        raise EngramError(f"the Engram rule is {rule!r}, allowed: {', '.join(RULES)}")
-    if isinstance(tp, bool) or not isinstance(tp, int) or tp < 1:
-        raise EngramError(f"the tensor-parallel size is {tp!r}, expected an integer of at least 1")
+        raise EngramError(f"the Engram rule is {_shown(rule)}, allowed: {', '.join(RULES)}")
+    if isinstance(tp, bool) or not isinstance(tp, int) or not 1 <= tp <= MOST_RANKS:
+        raise EngramError(f"the tensor-parallel size is {_shown(tp)}, expected an integer from 1 to {MOST_RANKS}")
     engram = parse(config)
     bounds = _column_bounds(engram, tp) if rule == "vllm" else _even_bounds(engram, tp)
     return [{str(layer): [cuts[rank], cuts[rank + 1]] for layer, cuts in bounds.items()} for rank in range(tp)]
@@ -205,11 +227,12 @@ def ranges(config: Mapping[str, Any], tp: int, rule: str) -> list[dict[str, list
 def _column_bounds(engram: EngramConfig, tp: int) -> dict[int, list[int]]:
     columns = engram.columns
     width = -(-columns // tp)
-    idle = [rank for rank in range(tp) if rank * width >= columns]
-    if idle:
+    busy = -(-columns // width)
+    if busy < tp:
+        idle = str(busy) if busy == tp - 1 else f"{busy} to {tp - 1}"
         raise EngramError(
-            f"at tensor-parallel size {tp} vLLM gives {width} of the {columns} hash columns to each rank, so rank "
-            f"{', '.join(map(str, idle))} would own no rows; use a size that divides {columns}"
+            f"at tensor-parallel size {tp} vLLM gives {width} of the {columns} hash columns to each rank, so rank {idle} would own "
+            f"no rows; use a size that divides {columns}"
         )
     bounds: dict[int, list[int]] = {}
     for layer, primes in checked_primes(engram).items():
@@ -220,7 +243,9 @@ def _column_bounds(engram: EngramConfig, tp: int) -> dict[int, list[int]]:
 def _even_bounds(engram: EngramConfig, tp: int) -> dict[int, list[int]]:
     short = [layer for layer, rows in zip(engram.layers, engram.rows, strict=True) if rows < tp]
     if short:
-        raise EngramError(f"the Engram tables of layers {short} have fewer rows than the tensor-parallel size {tp}")
+        raise EngramError(
+            f"the Engram tables of layers {_shown(short)} have fewer rows than the tensor-parallel size {tp}"
+        )
     checked_primes(engram)  # this rule needs no columns, but a table that they do not fill is from another checkpoint
     return {
         layer: [rows * rank // tp for rank in range(tp + 1)]

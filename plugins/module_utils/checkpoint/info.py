@@ -113,7 +113,7 @@ def _config(request: Request, survey: Survey, receipt: Receipt) -> Check:
     try:
         config = json.loads(survey.config_text or "")
         (heads, groups), (real_heads, real_groups) = counts(config), real_counts(config)
-    except (ValueError, AttributeError) as error:
+    except (ValueError, AttributeError, RecursionError) as error:
         # Where nothing is padded nobody needs heads and groups: other models have other configurations.
         readable = not derived and not request.tp and isinstance(error, ConfigError)
         return Check("checkpoint.config", request.node, readable, str(error), expected, cure)

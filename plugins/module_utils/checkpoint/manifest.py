@@ -123,14 +123,25 @@ def path_problem(path: str) -> str:
         return "is empty"
     if path.startswith("/"):
         return "is absolute"
-    parts = path.split("/")
-    if any(part in ("", ".", "..") for part in parts):
-        return "has an empty, '.' or '..' component"
-    if any(len(part.encode("utf-8", "surrogatepass")) > 255 - len(PARTIAL) for part in parts):
-        return "has a component longer than a file name may be"
+    return _text_problem(path) or _parts_problem(path.split("/"))
+
+
+def _text_problem(path: str) -> str:
+    try:
+        path.encode()
+    except UnicodeEncodeError:  # half of a surrogate pair, which JSON can hold: no file can be named by it
+        return "cannot be written as UTF-8"
     if any(ord(char) < 32 or ord(char) == 127 for char in path) or "\\" in path:
         return "has a control character or a backslash"
     return f"ends in {PARTIAL}, which marks files in transfer" if path.endswith(PARTIAL) else ""
+
+
+def _parts_problem(parts: Sequence[str]) -> str:
+    if any(part in ("", ".", "..") for part in parts):
+        return "has an empty, '.' or '..' component"
+    if any(len(part.encode()) > 255 - len(PARTIAL) for part in parts):
+        return "has a component longer than a file name may be"
+    return ""
 
 
 def set_problems(paths: Iterable[str]) -> list[str]:

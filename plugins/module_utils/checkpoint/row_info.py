@@ -1,7 +1,7 @@
 # Copyright: gb10.ring contributors
 # GNU General Public License v3.0 or later (see LICENSE or https://www.gnu.org/licenses/gpl-3.0.txt)
 # SPDX-License-Identifier: GPL-3.0-or-later
-"""The checks on the Engram rows of a node, and of all nodes together, from what was seen. Values in, values out."""
+"""The checks on the Engram rows of a node, from what was seen. Values in, values out."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ..report.checks import Check
 from . import spans, units
 from .objects import INDEX
 from .receipt import Stat
-from .row_layout import table_names, tiling_problems
+from .row_layout import table_names
 from .row_plan import Placement
 from .row_probe import rows_string
 from .row_state import NAME, Held, RowState
@@ -233,51 +233,3 @@ def state_of(wanted: Wanted, seen: Seen, sound: bool) -> dict[str, Any]:
         "verified_rows": sum(high - low for low, high in layers.values()) if sound else 0,
         "created": state.created if state else "",
     }
-
-
-# --- all nodes together -----------------------------------------------------------------------------------------------
-
-
-def tiles_check(found: Mapping[str, Mapping[str, Any] | None], node: str) -> Check:
-    """Whether the rows of all nodes, together, are every row of every table once. found: state_of by node. node: carries the check."""
-    problems = [f"nothing is known of {name}" for name, state in found.items() if not state]
-    known = {name: state for name, state in found.items() if state}
-    for what in ("rule", "tensor_parallel", "revision"):
-        values = {str(state[what]) for state in known.values()}
-        if len(values) > 1:
-            said = ", ".join(f"{name} {state[what]}" for name, state in known.items())
-            problems.append(f"{what} differs: {said}")
-    tables: Mapping[str, Any] = next((state["tables"] for state in known.values() if state["tables"]), {})
-    ranges = [
-        {layer: (int(rows[0]), int(rows[1])) for layer, rows in state["ranges"].items()} for state in known.values()
-    ]
-    if not problems:
-        problems += tiling_problems(ranges, {layer: int(rows) for layer, rows in tables.items()})
-    if known and not tables:
-        problems.append("the sizes of the tables are not known of any node")
-    whole = ", ".join(f"layer {layer} has {rows} rows" for layer, rows in tables.items())
-    return Check(
-        id="checkpoint.engram_tiles",
-        node=node,
-        ok=not problems,
-        found="; ".join(problems) or f"{units_of(len(known))} hold every row once ({whole})",
-        expected="each row of each Engram table on one node",
-        cure="stage the checkpoint on all nodes with the same checkpoint_engram_rule (site.yml --tags checkpoint), without --limit",
-    )
-
-
-def untold_tiles_check(left_out: Sequence[str], node: str) -> Check:
-    """The same where nodes of the group were not looked at. node: carries the check."""
-    return Check(
-        id="checkpoint.engram_tiles",
-        node=node,
-        ok=False,
-        found=f"not judged without {', '.join(left_out)}, outside of this run",
-        expected="each row of each Engram table on one node",
-        cure="run it on all nodes, without --limit, to see whether their rows are every row once",
-        severity="info",
-    )
-
-
-def units_of(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"

@@ -107,7 +107,7 @@ def _rows(config: Mapping[str, Any], wanted: Wanted) -> dict[str, tuple[int, int
         split = engram.ranges(config, wanted.tp, wanted.rule)
     except EngramError as error:
         raise RowPlanError(str(error)) from None
-    if isinstance(wanted.rank, bool) or wanted.rank not in range(wanted.tp):
+    if isinstance(wanted.rank, bool) or not isinstance(wanted.rank, int) or wanted.rank not in range(wanted.tp):
         raise RowPlanError(f"the rank is {wanted.rank!r}, expected 0 to {wanted.tp - 1}")
     return {layer: (low, high) for layer, (low, high) in split[wanted.rank].items()}
 
@@ -180,17 +180,35 @@ def _extents(header: Header, parts: Mapping[str, _Part], whole: bool) -> Iterabl
 def tiling_problems(layers: Iterable[Mapping[str, tuple[int, int]]], rows: Mapping[str, int]) -> list[str]:
     """Where the ranges of all ranks do not cover each table once. rows: of each table, by layer number as text."""
     ranks = list(layers)
-    problems = []
+    problems = [
+        f"layer {layer}: rows on rank {number}, and no table of it is known"
+        for number, rank in enumerate(ranks)
+        for layer in rank
+        if layer not in rows
+    ]
     for layer, count in rows.items():
-        end = 0
-        for low, high in sorted(rank[layer] for rank in ranks if layer in rank):
-            if low != end:
-                what = "are held twice" if low < end else "are held by nobody"
-                problems.append(f"layer {layer}: rows [{min(low, end)}, {max(low, end)}) {what}")
-            end = max(end, high)
-        if end != count:
-            problems.append(f"layer {layer}: the ranks hold rows up to {end}, the table has {count}")
-        without = [str(number) for number, rank in enumerate(ranks) if layer not in rank]
+        held = {number: rank[layer] for number, rank in enumerate(ranks) if layer in rank}
+        empty = {number: (low, high) for number, (low, high) in held.items() if not 0 <= low < high}
+        problems += [
+            f"layer {layer}: [{low}, {high}) on rank {number} is no range" for number, (low, high) in empty.items()
+        ]
+        problems += _cover_problems(layer, sorted(held[number] for number in held if number not in empty), count)
+        without = [str(number) for number in range(len(ranks)) if number not in held]
         if without:
             problems.append(f"layer {layer}: nothing of it on rank {', '.join(without)}")
+    return problems
+
+
+def _cover_problems(layer: str, ranges: Iterable[tuple[int, int]], count: int) -> list[str]:
+    """Where these ranges, in order, do not cover so many rows once."""
+    problems = []
+    end = 0
+    for low, high in ranges:
+        if low > end:
+            problems.append(f"layer {layer}: rows [{end}, {low}) are held by nobody")
+        elif low < end:
+            problems.append(f"layer {layer}: rows [{low}, {min(high, end)}) are held twice")
+        end = max(end, high)
+    if end != count:
+        problems.append(f"layer {layer}: the ranks hold rows up to {end}, the table has {count}")
     return problems

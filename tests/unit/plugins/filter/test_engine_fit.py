@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import pytest
+from ansible.errors import AnsibleFilterError
 
 from ansible_collections.gb10.ring.plugins.filter.engine_fit import engine_fit
 from ansible_collections.gb10.ring.plugins.module_utils.engine.profile import parse
@@ -72,3 +73,31 @@ def test_pods_are_not_stopped_and_started(engine, switches, refused):
         assert all(
             text in check["cure"] for text in ("site.yml", "delete the InferenceService", "checkpoint_serves: false")
         )
+
+
+@pytest.mark.parametrize(
+    ("engine", "ranks", "says"),
+    [
+        ([1], 3, r"checkpoint_engine is \[1\], expected a complete profile"),
+        ("text", 3, "checkpoint_engine is 'text', expected a complete profile"),
+        ({**VLLM, "engram": "x"}, 3, "checkpoint_engine.engram is 'x', expected a mapping"),
+        ({**VLLM, "engram": {"rule": "even"}}, 3, "checkpoint_engine.engram.rule is 'even', allowed: vllm, sglang"),
+        ({"name": "p", "renderer": "venv"}, 3, "checkpoint_engine.engine is not there, allowed: vllm, sglang"),
+        ({**VLLM, "engine": ["vllm"]}, 3, "checkpoint_engine.engine is .'vllm'., allowed: vllm, sglang"),
+        ({"name": "p", "engine": "vllm"}, 3, "checkpoint_engine.renderer is not there, allowed: venv, docker"),
+        ({"engine": "vllm", "renderer": "venv"}, 3, "checkpoint_engine.name is not there"),
+        (VLLM, "three", "checkpoint_tensor_parallel is 'three', expected 0 to 64"),
+        (VLLM, None, "checkpoint_tensor_parallel is None, expected 0 to 64"),
+        (VLLM, float("inf"), "checkpoint_tensor_parallel is inf"),
+        (VLLM, True, "checkpoint_tensor_parallel is True"),
+        (VLLM, -1, "checkpoint_tensor_parallel is -1"),
+        ({}, 65, "checkpoint_tensor_parallel is 65"),
+        pytest.param(VLLM, 10**5000, "checkpoint_tensor_parallel is something too large to show", id="huge"),
+        (list(range(100_000)), 3, "expected a complete profile"),
+    ],
+)
+@pytest.mark.parametrize("switches", [True, False])
+def test_what_is_no_profile_is_one_clear_error(engine, ranks, says, switches):
+    with pytest.raises(AnsibleFilterError, match=rf"gb10\.ring\.engine_fit: .*{says}") as error:
+        engine_fit(engine, "shard", "vllm", ranks, "spark1", switches=switches)
+    assert len(str(error.value)) < 400

@@ -56,6 +56,16 @@ def test_what_is_written(found, tp, text, record):
     assert edit.record is None or sha256(edit.original) == edit.record.original
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, ORIGINAL.rstrip()[:-1] + ', "x": ' + "[" * 600 + "]" * 600 + "}"], ids=["text", "copy"]
+)
+def test_a_config_that_is_nested_too_deeply_is_a_problem(text):
+    assert (
+        "/r/config.json cannot be fitted to 3 ranks: config.json is nested"
+        in decide(Found(text, staged=True), 3, "/r/config.json").problem
+    )
+
+
 def test_the_published_edit_byte_for_byte():
     assert len(PADDED) == 5260
     assert sha256(decide(STAGED, 3, "x").text) == "713a52fa39ea0b661dd71f4b737db3507564fe4039ff5d4131aa00a9b5832ecf"

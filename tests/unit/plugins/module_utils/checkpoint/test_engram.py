@@ -217,3 +217,86 @@ def test_absurd_numbers_are_refused_within_a_second(change, says, rule):
     text, seconds = json.loads(done.stdout)
     assert says in text and len(text) < 3000
     assert seconds < 1
+
+
+@pytest.mark.parametrize("rule", ["vllm", "sglang"])
+@pytest.mark.parametrize("tp", [65, 10**6, 10**8, 10**4000, 10**5000, -(10**5000)], ids=range(6))
+def test_more_ranks_than_there_are(tp, rule):
+    with pytest.raises(EngramError, match=r"tensor-parallel size is .*, expected an integer from 1 to 64") as error:
+        ranges(CONFIG, tp, rule)
+    assert len(str(error.value)) < 300
+
+
+@pytest.mark.parametrize(
+    ("tp", "idle"), [(7, "rank 6"), (10, "rank 8 to 9"), (48, "rank 24 to 47"), (64, "rank 24 to 63")]
+)
+def test_idle_ranks_are_told_as_a_range(tp, idle):
+    with pytest.raises(EngramError, match=f"so {idle} would own no rows"):
+        ranges(CONFIG, tp, "vllm")
+
+
+_MANY = list(range(100_000))
+_KEYS = ("engram_layer_ids", "engram_num_embeddings", "engram_max_ngram_size", "engram_vocab_size", "engram_n_heads")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        *({key: _MANY} for key in _KEYS),
+        *({key: -(10**5000)} for key in _KEYS),
+        {
+            "engram_layer_ids": _MANY[:400],
+            "engram_num_embeddings": [5] * 400,
+            "engram_max_ngram_size": 2,
+            "engram_n_heads": 1,
+        },
+        {"engram_layer_ids": _MANY, "engram_num_embeddings": [1] * len(_MANY)},
+    ],
+)
+@pytest.mark.parametrize("rule", ["vllm", "sglang"])
+def test_what_the_file_says_is_cut_off_in_messages(change, rule):
+    with pytest.raises(EngramError) as error:
+        ranges({**CONFIG, **change}, 1, rule)
+    assert len(str(error.value)) < 800
+
+
+def test_a_rule_is_cut_off_in_messages():
+    with pytest.raises(EngramError) as error:
+        ranges(CONFIG, 3, _MANY)
+    assert len(str(error.value)) < 300
+
+
+# --- where the keys are -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"text_config": {}, "language_config": CONFIG},
+        {"text_config": {"hidden_size": 5120}, **CONFIG},
+        {"text_config": dict.fromkeys(CONFIG), "language_config": CONFIG},
+        {"text_config": {"engram_vocab_size": CONFIG["engram_vocab_size"]}, "language_config": CONFIG},
+        {"text_config": CONFIG, "language_config": {}, **CONFIG},
+        {"text_config": "x", **CONFIG},
+    ],
+)
+def test_the_place_that_has_the_keys(config):
+    assert ranges(config, 3, "vllm") == ranges(CONFIG, 3, "vllm")
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (
+            {"text_config": CONFIG, **CONFIG, "engram_vocab_size": 11},
+            "engram_vocab_size is 16000000 in text_config and 11 at the top level",
+        ),
+        (
+            {"text_config": {"engram_layer_ids": [1]}, "language_config": CONFIG},
+            r"engram_layer_ids is \[1\] in text_config and \[1, 14\] in language_config",
+        ),
+    ],
+)
+def test_places_that_disagree(config, says):
+    with pytest.raises(EngramError, match=says):
+        ranges(config, 3, "vllm")

@@ -126,6 +126,8 @@ def test_config(receipt, text, ok, found):
         (PLAIN, PADDED.replace("72", "64"), 3, False, "fitted to 3 ranks"),
         (PLAIN, '{"model_type": "llama"}', 3, False, "fitted to 3 ranks"),
         (PLAIN, '{"model_type": "llama"}', 0, True, "as staged"),
+        (PLAIN, PADDED.replace("virtual_heads_from", "other"), 3, False, "fitted to 3 ranks"),
+        pytest.param(PLAIN, "[" * 100_000, 0, False, "as staged", id="deep"),
     ],
 )
 def test_config_for_so_many_ranks(receipt, text, tp, ok, expected):

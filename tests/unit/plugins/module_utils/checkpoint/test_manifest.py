@@ -32,6 +32,8 @@ MD5 = "md5:" + "a" * 32
         ("a\x7fb", "control"),
         ("x" * 250, "longer"),
         ("a.partial", ".partial"),
+        ("\ud800", "UTF-8"),
+        ("sub/a\udcff.json", "UTF-8"),
     ],
 )
 def test_path_problem(path, reason):

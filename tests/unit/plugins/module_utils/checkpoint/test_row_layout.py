@@ -271,6 +271,7 @@ def test_everything_wrong_is_said_at_once():
         (Wanted(3, 3, "vllm", "shard"), "the rank is 3, expected 0 to 2"),
         (Wanted(3, -1, "sglang", "shard"), "the rank is -1, expected 0 to 2"),
         (Wanted(3, True, "sglang", "shard"), "the rank is True"),
+        (Wanted(3, 1.0, "sglang", "shard"), "the rank is 1.0"),
         (Wanted(3, 0, "even", "shard"), "the Engram rule is 'even'"),
         (Wanted(3, 0, "vllm", "half"), "the placement is 'half', allowed: directory, shard, full"),
     ],
@@ -371,6 +372,11 @@ def tiles(first, second):
         (tiles((30, 60), (20, 40))[:2], ["layer 1: the ranks hold rows up to 60, the table has 90", "layer 14"]),
         ([{"1": (0, 90)}, {}], ["layer 1: nothing of it on rank 1", "layer 14: the ranks hold rows up to 0"]),
         ([{"1": (0, 95), "14": (0, 60)}], ["layer 1: the ranks hold rows up to 95, the table has 90"]),
+        ([{"1": (0, 90), "14": (0, 60)}, {"1": (2, 3), "14": (60, 60)}], ["layer 1: rows [2, 3) are held twice"]),
+        ([{"1": (0, 90), "14": (0, 60)}, {"1": (10, 4), "14": (5, 60)}], ["layer 1: [10, 4) on rank 1 is no range"]),
+        ([{"1": (0, 90), "14": (0, 60)}, {"1": (90, 90), "14": (5, 6)}], ["layer 1: [90, 90) on rank 1 is no range"]),
+        ([{"1": (-5, 90), "14": (0, 60)}], ["layer 1: [-5, 90) on rank 0 is no range", "layer 1: the ranks hold rows"]),
+        ([{"1": (0, 90), "14": (0, 60), "9": (0, 1)}], ["layer 9: rows on rank 0, and no table of it is known"]),
     ],
 )
 def test_tiling(layers, says):

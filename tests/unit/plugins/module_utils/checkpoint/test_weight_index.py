@@ -73,7 +73,7 @@ def test_an_empty_map():
         (b'{"weight_map":{"x.engram.y":"a","x.engra\\u006d.y":"b"}}', "tensor 'x.engram.y' is in weight_map twice"),
         (b'{"weight_map":{"x.engram.y":"../a"}}', "the file '../a' has an empty, '.' or '..' component"),
         (b'{"weight_map":{"x.engram.y":"/a"}}', "the file '/a' is absolute"),
-        (b'{"weight_map":{"x.engram.y":"\\ud800"}}', "the file '?' has a character that cannot be printed"),
+        (b'{"weight_map":{"x.engram.y":"\\ud800"}}', "the file '?' cannot be written as UTF-8"),
         (b'{"weight_map":{"\xff":"b"}}', "not UTF-8"),
         (b'{"weight_map":{"\xe2\x82', "not UTF-8"),
         (b'{"more":nul,"weight_map":{}}', "expected a value"),
