@@ -28,7 +28,7 @@ _LIMIT = 16 << 20
 _PAGE = 4096
 _ROWS = re.compile(r"\s*([0-9]{1,19})\s*:\s*([0-9]{1,19})\s*:\s*([0-9]{1,19})\s*")
 #: What it means to take apart a file that somebody else wrote, whatever stands in it.
-_NOT_OURS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
+NOT_OURS = (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError)
 _CURE = "bring the rows of this unit's revision and group back (restage.yml), or start the group anew with what is there (site.yml)"
 
 
@@ -139,7 +139,7 @@ def problem(record: Mapping[str, Any]) -> str:
     try:
         base, revision = Path(record["model"]["root"]), str(record["model"]["revision"])
         serving = of_record(record, digests(base, revision))
-    except _NOT_OURS:
+    except NOT_OURS:
         return ""  # it serves no revision of ours
     successor = _replaced_by(base, revision)
     if successor:
@@ -245,7 +245,7 @@ def _digests(held: Mapping[str, Any]) -> dict[str, str]:
     """Of the files that a manifest, a receipt or engram-local.json names."""
     try:
         return {str(item["path"]): str(item["digest"]) for item in held["files"]}
-    except _NOT_OURS:
+    except NOT_OURS:
         return {}
 
 
@@ -262,7 +262,7 @@ def _local(path: Path) -> Local | None:
             digests=_digests(held),
             placement=str(held.get("placement") or ""),
         )
-    except _NOT_OURS:
+    except NOT_OURS:
         return None
 
 

@@ -20,7 +20,7 @@ from . import row_probe, row_survey, units
 from .layout import Layout
 from .row_decide import RowStaging
 from .row_place import RowPlace
-from .row_probe import Serving, digests, of_record, rows_string, same_rows
+from .row_probe import NOT_OURS, Serving, digests, of_record, rows_string, same_rows
 from .standing import ENGINE_RECORD, served
 
 _UNIT = "gb10-ring-engine.service"
@@ -70,7 +70,10 @@ def look(layout: Layout, engine_record: str = ENGINE_RECORD) -> Serving:
     revision = served(layout, engine_record)
     if not revision or not _runs():
         return Serving()
-    return of_record(json.loads(read_text(engine_record) or "{}"), digests(layout.base, revision))
+    try:
+        return of_record(json.loads(read_text(engine_record) or "{}"), digests(layout.base, revision))
+    except NOT_OURS:
+        return Serving(revision)  # of which rows nobody knows
 
 
 def in_use(place: RowPlace, placement: str, revision: str, paths: Iterable[str]) -> frozenset[str]:

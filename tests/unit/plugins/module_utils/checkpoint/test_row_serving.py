@@ -122,6 +122,12 @@ def test_what_a_running_unit_reads(layout, tmp_path, monkeypatch, state, runs):
         assert look(layout, record(tmp_path, layout, env={"SPARK_ENGRAM_ROWS": "1:2:3"})).rows == "1:2:3"
 
 
+@pytest.mark.parametrize("wrong", [{"size": float("inf")}, {"env": ["x"]}, {"rank": "x"}])
+def test_a_damaged_record_names_the_revision_alone(layout, tmp_path, monkeypatch, wrong):
+    monkeypatch.setattr(row_serving, "run", lambda *_argv, **_more: SimpleNamespace(stdout="active\n"))
+    assert look(layout, record(tmp_path, layout, **wrong)) == Serving(A)
+
+
 def test_an_engine_of_another_checkpoint_or_none_reads_nothing_of_this(layout, tmp_path, monkeypatch):
     monkeypatch.setattr(row_serving, "run", lambda *_argv, **_more: SimpleNamespace(stdout="active\n"))
     assert look(Layout(str(tmp_path / "root"), "other"), record(tmp_path, layout)) == Serving()
