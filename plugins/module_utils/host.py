@@ -79,6 +79,7 @@ def switch_off(unit: str, run: Callable[..., Completed] = run) -> None:
         raise HostError(stopped.message() if stopped.rc else f"{unit} was stopped and yet is active")
 
 
+_NULL = os.makedev(1, 3)
 #: Bytes of the largest text that is read: the plan of a checkpoint of 510 GB with all its chunk checksums is 2 MB.
 TEXT_LIMIT = 64 << 20
 
@@ -97,9 +98,13 @@ def read_text(path: str | Path) -> str | None:
 
 
 def open_regular(path: str | Path) -> int:
-    """A descriptor to read this file from; the caller closes it. Raises OSError, also for a pipe, which would keep its reader waiting."""
+    """A descriptor to read this file from; the caller closes it. Raises OSError, also for a pipe, which would keep its reader waiting.
+
+    A link to /dev/null, by which systemd and sysctl.d mask a file, is an empty one.
+    """
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) or (stat.S_ISCHR(found.st_mode) and found.st_rdev == _NULL):
         return descriptor
     os.close(descriptor)
     raise OSError(errno.EINVAL, "it is no regular file", str(path))

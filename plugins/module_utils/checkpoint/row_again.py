@@ -5,34 +5,23 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import re
-import stat
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import BinaryIO
 
-from ..host import HostError
-from . import safetensors, spans, units
+from ..host import HostError, open_regular
+from . import row_measure, safetensors, spans, units
 from .hashing import Cyclic
 from .parts import Part
 from .piece import BUFFER
 from .rate import Bucket
+from .row_plan import Target
 from .row_state import Held, RowState
 from .row_survey import Slices, damaged_key
 from .runtime import Crc, absent_text, load_crc64
 
 _ROWS = re.compile(r"(.+)\[([0-9]{1,19}):([0-9]{1,19})\]")
-
-
-def opened(path: Path) -> BinaryIO:
-    """A file to read, and nothing that one would wait for. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
-        return os.fdopen(descriptor, "rb")
-    os.close(descriptor)
-    raise OSError(errno.EINVAL, "it is no regular file", str(path))
 
 
 def reader(python_path: str) -> Crc:
@@ -43,19 +32,13 @@ def reader(python_path: str) -> Crc:
     return crc
 
 
-def damaged(directory: Path, state: RowState, crc: Crc, bucket: Bucket, only: Iterable[str] = ()) -> dict[str, str]:
-    """Every extent whose bytes are not those that were verified, by its name in engram-local.json; a file that cannot be read by its path.
-
-    only: paths of the files to read, all of the record unless given.
-    """
-    wanted = set(only)
+def damaged(directory: Path, state: RowState, crc: Crc, bucket: Bucket) -> dict[str, str]:
+    """Every extent whose bytes are not those that were verified, by its name in engram-local.json; a file that cannot be read by its path."""
     found: dict[str, str] = {}
     for file in state.files:
-        if wanted and file.path not in wanted:
-            continue
         keys = {key: digest for key, digest in state.digests.items() if key.startswith(f"{file.path}:")}
         try:
-            with opened(directory / file.path) as handle:
+            with os.fdopen(open_regular(directory / file.path), "rb") as handle:
                 found |= _wrong(handle.fileno(), file, keys, crc, bucket)
         except (OSError, safetensors.HeaderError) as error:
             found[file.path] = f"cannot be read again: {error}"
@@ -81,19 +64,36 @@ def _wrong(descriptor: int, file: Held, keys: Mapping[str, str], crc: Crc, bucke
 
 
 def damaged_rows(
-    holders: Iterable[Slices], files: Set[tuple[Path, str]], python_path: str, rate_limit: int
+    holders: Iterable[Slices], files: Mapping[tuple[Path, str], Target], python_path: str, rate_limit: int
 ) -> dict[str, str]:
-    """Of these files, each a directory and a path, what is not as recorded, by damaged_key. Raises HostError without awscrt.
+    """What is not as recorded of these files, each a directory and a path, by damaged_key. Raises HostError without awscrt.
 
-    rate_limit: bytes a second, 0 for none.
+    files: with where their rows lie, whatever their headers say by now. rate_limit: bytes a second, 0 for none.
     """
     crc, bucket = reader(python_path), Bucket(rate_limit)
     found: dict[str, str] = {}
     for slices in holders:
-        for path in sorted(path for directory, path in files if directory == slices.directory):
+        for path, target in sorted(
+            (path, target) for (place, path), target in files.items() if place == slices.directory
+        ):
             state = slices.of(path)
-            wrong = damaged(slices.directory, state, crc, bucket, [path]) if state else {}
+            wrong = _not_recorded(slices.directory / path, target, state.digests, crc, bucket) if state else {}
             found |= {damaged_key(slices.directory, key): text for key, text in wrong.items()}
+    return found
+
+
+def _not_recorded(path: Path, target: Target, digests: Mapping[str, str], crc: Crc, bucket: Bucket) -> dict[str, str]:
+    """Extents of one file that are not as recorded; what nothing was recorded of is not told."""
+    found: dict[str, str] = {}
+    try:
+        with os.fdopen(open_regular(path), "rb") as handle:
+            for key, expected in digests.items():
+                for run in row_measure.runs(target, {key: expected}):
+                    digest = _digest(handle.fileno(), run.part, crc, bucket)
+                    if digest != expected:
+                        found[key] = f"digest {digest} instead of {units.printable(expected)}"
+    except OSError as error:
+        return {target.path: f"cannot be read again: {error}"}
     return found
 
 

@@ -9,9 +9,11 @@ hole. Whatever ends a run, the next one goes on from its journal, and what the j
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import hashlib
 import os
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
@@ -238,9 +240,14 @@ _CHANGES = (
 
 def _apart(stored: Iterable[Done], changed: Sequence[Part]) -> tuple[list[Done], list[Done]]:
     """Parts that were read back, and those that were fetched again and were not."""
-    parts = list(stored)
-    fresh = [done for done in parts if stretches.shared([done.part], changed)]
-    return [done for done in parts if done not in fresh], fresh
+    places = sorted((part.offset, part.end) for part in changed)
+    there: list[Done] = []
+    fresh: list[Done] = []
+    for done in stored:
+        before = bisect.bisect_right(places, (done.part.offset, sys.maxsize)) - 1
+        inside = before >= 0 and done.part.offset < places[before][1]
+        (fresh if inside else there).append(done)
+    return there, fresh
 
 
 def _count(job: RowJob, meter: Meter) -> None:
@@ -293,7 +300,7 @@ def _record(job: RowJob, digests: Mapping[str, str]) -> RowState:
     known = {key: digest for state in job.survey.here.states for key, digest in state.digests.items()}
     for step in job.staging.steps:
         if step.way == "link" and step.before and step.before.state:
-            known |= step.before.state.digests
+            known |= part_of(step.before.state, step.target.path).digests
     wanted = [extent.key for target in plan.targets for extent in target.extents]
     found = {key: digests.get(key) or known.get(key, "") for key in wanted}
     lacking = [key for key, digest in found.items() if not digest]

@@ -205,10 +205,10 @@ def _resumable(target: Target, file: File, survey: RowSurvey) -> bool:
     return stat is not None and survey.here.state is None and stat.links == 1 and target.path not in survey.busy
 
 
-def staying_files(staging: RowStaging) -> set[tuple[Path, str]]:
-    """Files whose rows count as they are: directory and path."""
+def staying_files(staging: RowStaging) -> dict[tuple[Path, str], Target]:
+    """Files whose rows count as they are: by directory and path what is wanted of them."""
     steps = [step for step in staging.steps if step.way in ("keep", "link")]
-    return {(step.before.directory, step.target.path) for step in steps if step.before}
+    return {(step.before.directory, step.target.path): step.target for step in steps if step.before}
 
 
 # --- room -------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ..host import HostError
@@ -213,15 +214,16 @@ def _read_again(request: Request, survey: RowSurvey) -> tuple[RowSurvey, RowStag
 
     Rows that are moved or copied are read for that. Where one file turns out wrong another one may take its place, which is read next.
     """
-    read, options = set(), request.options
+    read: set[tuple[Path, str]] = set()
+    options = request.options
     full = options["verify"] == "full" and options["phase"] == "budget"
     seen = dataclasses.replace(survey, damaged={} if full else options["damaged"] or {})
     while True:
         staging = decide(request.rows, request.manifest.revision, request.files, seen)
-        fresh = {file for file in staying_files(staging) if file not in read} if full else set()
-        if not fresh:
+        fresh = {file: target for file, target in staying_files(staging).items() if file not in read}
+        if not (full and fresh):
             return seen, staging
-        read |= fresh
+        read |= fresh.keys()
         found = row_again.damaged_rows(seen.holders, fresh, options["python_path"], options["verify_rate_limit"])
         seen = dataclasses.replace(seen, damaged={**seen.damaged, **found})
 

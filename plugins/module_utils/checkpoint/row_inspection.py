@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ..host import read_text
+from ..host import open_regular, read_text
 from ..report.checks import Check
 from . import engram, row_again, row_info, safetensors
 from .hashing import file_digest
@@ -99,7 +99,7 @@ def _places(config: Any, indexes: Iterable[Path]) -> dict[str, str]:
 
 def _index_bytes(path: Path) -> bytes:
     """Raises OSError, WeightIndexError."""
-    with row_again.opened(path) as handle:
+    with os.fdopen(open_regular(path), "rb") as handle:
         size = os.fstat(handle.fileno()).st_size
         if size > INDEX_LIMIT:
             raise WeightIndexError(f"{INDEX}: {size} bytes, expected at most {INDEX_LIMIT}")
@@ -168,7 +168,7 @@ def _broken(model: Path, config: Any) -> list[str]:
 def _not_whole(path: Path, name: str) -> str:
     """What is wrong with a shard, by its blocks and its own header, or an empty text."""
     try:
-        with row_again.opened(path) as handle:
+        with os.fdopen(open_regular(path), "rb") as handle:
             stat = os.fstat(handle.fileno())
             if stat.st_blocks * 512 < stat.st_size:
                 return f"{name} has holes, and the placement is full: rows in them read as zeros"

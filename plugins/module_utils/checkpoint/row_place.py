@@ -70,6 +70,8 @@ def directory_problem(layout: Layout, directory: str) -> str:
     ours = [place.name for place in (layout.revisions, layout.stagings, layout.receipts, layout.manifests)]
     if len(inside) < 2 or inside[1] not in ours:
         return ""
+    if inside[0] != layout.base.name and not (root / inside[0] / layout.revisions.name).is_dir():
+        return ""  # no checkpoint
     return (
         f"directory (checkpoint_engram_directory) is {directory}, which lies in {layout.base.parent / inside[0] / inside[1]}; allowed is a "
         "directory of its own, or with rows in the revision itself placement shard (checkpoint_engram_placement)"

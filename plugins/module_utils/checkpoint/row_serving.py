@@ -70,10 +70,11 @@ def look(layout: Layout, engine_record: str = ENGINE_RECORD) -> Serving:
     revision = served(layout, engine_record)
     if not revision or not _runs():
         return Serving()
+    record = json.loads(read_text(engine_record) or "{}")
     try:
-        return of_record(json.loads(read_text(engine_record) or "{}"), digests(layout.base, revision))
+        return of_record(record, digests(layout.base, revision))
     except NOT_OURS:
-        return Serving(revision)  # of which rows nobody knows
+        return Serving(revision, str(record["model"].get("engram") or ""))  # of which rows nobody knows
 
 
 def in_use(place: RowPlace, placement: str, revision: str, paths: Iterable[str]) -> frozenset[str]:

@@ -79,15 +79,32 @@ class RowSurvey:
         return (self.here, *self.others)
 
     def wrong(self, directory: Path, path: str) -> frozenset[str]:
-        """Names in engram-local.json of the extents of this file that are not as recorded; its path alone when all of it is wrong."""
-        start = damaged_key(directory, path)
-        keys = (key for key in self.damaged if key == start or key.startswith(f"{start}:"))
-        return frozenset(key.removeprefix(f"{directory}/") for key in keys)
+        """Names in engram-local.json of the extents of this file that are not as recorded; its path alone when all of it is wrong.
+
+        What was found in a directory that has the file no more was carried over, as a replacement in place does, and counts wherever it is.
+        """
+        holders = {str(one.directory): path in one.found for one in self.holders}
+        return frozenset(
+            name
+            for place, name in (split_key(key, path) for key in self.damaged)
+            if name and (place == str(directory) or not _within(place, holders) or not holders.get(place, True))
+        )
 
 
 def damaged_key(directory: Path, key: str) -> str:
     """How what is not as recorded is told. key: as engram-local.json of this directory names it."""
     return f"{directory}/{key}"
+
+
+def _within(place: str, holders: Iterable[str]) -> bool:
+    """Whether it is one of these directories, or below one: then this is another file of the same name."""
+    return any(place == holder or place.startswith(f"{holder}/") for holder in holders)
+
+
+def split_key(key: str, path: str) -> tuple[str, str]:
+    """The directory and the name in engram-local.json, of one that damaged_key made of this file; empty texts for another file's."""
+    place, found, rest = f"{key}:".partition(f"/{path}:")
+    return (place, f"{path}:{rest}".rstrip(":")) if found else ("", "")
 
 
 def look(place: RowPlace, files: Sequence[File], whole_directories: Iterable[str] = ()) -> RowSurvey:

@@ -57,10 +57,13 @@ def test_only_regular_files_are_read(tmp_path):
     pipe, zero, absent = tmp_path / "pipe", tmp_path / "zero", tmp_path / "absent"
     os.mkfifo(pipe)
     zero.symlink_to("/dev/zero")
-    for path in (pipe, zero):
+    for path in (pipe, zero, tmp_path):
         with pytest.raises(host.HostError, match=f"cannot read {path}: it is no regular file"):
             host.read_text(path)
     assert host.read_text(absent) is None
+    mask = tmp_path / "mask"
+    mask.symlink_to("/dev/null")  # as sysctl.d(5) has it
+    assert host.read_text(mask) == ""
     assert host.read_text("/proc/sys/kernel/random/boot_id").strip()
 
 

@@ -123,9 +123,9 @@ def test_what_a_running_unit_reads(layout, tmp_path, monkeypatch, state, runs):
 
 
 @pytest.mark.parametrize("wrong", [{"size": float("inf")}, {"env": ["x"]}, {"rank": "x"}])
-def test_a_damaged_record_names_the_revision_alone(layout, tmp_path, monkeypatch, wrong):
+def test_a_damaged_record_names_the_revision_and_the_directory(layout, tmp_path, monkeypatch, wrong):
     monkeypatch.setattr(row_serving, "run", lambda *_argv, **_more: SimpleNamespace(stdout="active\n"))
-    assert look(layout, record(tmp_path, layout, **wrong)) == Serving(A)
+    assert look(layout, record(tmp_path, layout, **wrong)) == Serving(A, str(PLACE))
 
 
 def test_an_engine_of_another_checkpoint_or_none_reads_nothing_of_this(layout, tmp_path, monkeypatch):

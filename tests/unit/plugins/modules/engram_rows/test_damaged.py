@@ -15,9 +15,9 @@ from ansible.module_utils.testing import patch_module_args
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import row_again, row_apply, row_measure, sink
 from ansible_collections.gb10.ring.plugins.modules import engram_info
 from ansible_collections.gb10.ring.tests.lab import engram_reader
-from ansible_collections.gb10.ring.tests.unit.fixtures import row_process
+from ansible_collections.gb10.ring.tests.unit.fixtures import object_server, row_process
 from ansible_collections.gb10.ring.tests.unit.fixtures.engram_shards import INDEX, SECOND, THIRD
-from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import WITHOUT, fetched, staged
+from ansible_collections.gb10.ring.tests.unit.fixtures.row_case import WITHOUT, Case, fetched, staged
 
 RECORD = "engram-local.json"
 
@@ -107,6 +107,56 @@ def test_a_process_keeps_the_damaged_file_that_it_has_open(case):
         again(case, rows, revision="one")
         assert read() == before
     assert engram_reader.problems(place, case.whole) == []
+
+
+@pytest.mark.parametrize("at", [b"layers", b"data_offsets", b"shape"])
+def test_where_the_header_is_wrong_it_alone_is_fetched(case, at):
+    rows, place = case.rows(), case.root / "tiny/engram"
+    case.run(case.root, rows, revision="one", **WITHOUT)
+    flip(place / SECOND, (place / SECOND).read_bytes().find(at))
+    told, result = again(case, rows, revision="one")
+    header = extent_of(rows, kind="header")["length"]
+    assert list(told["damaged"]) == [f"{place}/{SECOND}:header"]
+    assert (result["summary"]["fetch"]["bytes"], fetched(case.store)) == (header, header)
+    assert engram_reader.problems(place, case.whole) == [] and looked(case)["ok"]
+
+
+@pytest.mark.parametrize("carried", ["one", "staging"])
+def test_what_was_found_counts_where_the_slices_were_carried(case, carried):
+    """As a replacement in place does between the budget and the work: the old revision's slices, and those of a killed run's staging."""
+    rows, revisions = case.rows(placement="shard"), case.root / "tiny/revisions"
+    plan = row_process.plan_of(case.store, chunked=False, revision="one")
+    place = staged(case.small, case.root, plan, rows)
+    case.run(case.root, rows, revision="one", **WITHOUT)
+    extent = extent_of(rows)
+    flip(place / SECOND, extent["target_offset"] + 5)
+    if carried == "staging":
+        place = place.rename(case.root / "tiny/staging/two")
+    told = case.run(case.root, rows, phase="budget", verify="full", sources=False, revision="two")
+    assert list(told["damaged"]) == [key for key in told["damaged"] if key.startswith(f"{place}/{SECOND}:")] != []
+    two = place.rename(revisions / "two")
+    case.store.seen.clear()
+    result = case.run(case.root, rows, verify="full", damaged=told["damaged"], revision="two", **WITHOUT)
+    assert result["summary"]["fetch"]["bytes"] == extent["length"] == fetched(case.store)
+    assert engram_reader.problems(two, case.whole) == []
+
+
+def test_what_a_link_brings_is_said_of_that_file_alone(capsys, small, whole, tmp_path):
+    """A file that stays is another object there."""
+    with object_server.serving(**small.files) as store:
+        case = Case(capsys, store, small, whole, tmp_path)
+        rows = case.rows(placement="shard")
+        staged(small, tmp_path, row_process.plan_of(store, revision="one"), rows)
+        assert case.run(tmp_path, rows, revision="one", **WITHOUT)["changed"]
+        body = bytearray(small.files[SECOND])
+        body[extent_of(rows)["target_offset"] + 5] ^= 1
+        store.objects[SECOND] = bytes(body)
+        two = staged(small, tmp_path, row_process.plan_of(store, revision="two"), rows)
+        assert case.run(tmp_path, rows, revision="two", **WITHOUT)["changed"]
+        (two / THIRD).unlink()
+        assert case.run(tmp_path, rows, revision="two", **WITHOUT)["summary"]["link"] == 1
+        told = case.run(tmp_path, rows, phase="budget", verify="full", sources=False, revision="two")
+        assert told["damaged"] == {} and not told["stages"]
 
 
 def test_a_slice_of_another_revision_is_read_before_it_gets_a_name_here(case):

@@ -152,6 +152,7 @@ def test_slices_lie_in_no_directory_of_revisions(case, directory, says):
     revision = staged(case.small, case.root, plan, rows)
     case.run(case.root, rows, revision="one", **WITHOUT)
     (case.root / "tiny/current").symlink_to("revisions/one")
+    (case.root / "other/revisions").mkdir(parents=True)
     named = directory.format(root=case.root)
     for phase in ("budget", "stage"):
         result = case.run(case.root, case.rows(), directory=named, revision="one", phase=phase)
