@@ -13,8 +13,8 @@ from ..engine.engram_place import RULES
 from ..engine.profile import ENGINES, RENDERERS
 from ..report.checks import Check
 from . import units
+from .engram import MOST_RANKS
 
-_MOST_RANKS = 64
 _DIGITS = re.compile(r"[0-9]{1,2}")
 
 
@@ -40,8 +40,8 @@ def checks(
 
 def _ranks(value: Any) -> int:
     number = int(value) if isinstance(value, str) and _DIGITS.fullmatch(value) else value
-    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= _MOST_RANKS:
-        raise FitError(f"checkpoint_tensor_parallel is {_shown(value)}, expected 0 to {_MOST_RANKS}")
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number <= MOST_RANKS:
+        raise FitError(f"checkpoint_tensor_parallel is {units.shown(value)}, expected 0 to {MOST_RANKS}")
     return number
 
 
@@ -49,29 +49,22 @@ def _refuse_others(engine: Any) -> None:
     """What the lookup engine_profile does not give. Raises FitError."""
     if not isinstance(engine, Mapping):
         raise FitError(
-            f"checkpoint_engine is {_shown(engine)}, expected a complete profile as the lookup gb10.ring.engine_profile gives it"
+            f"checkpoint_engine is {units.shown(engine)}, expected a complete profile as the lookup gb10.ring.engine_profile gives it"
         )
     for key, allowed in (("engine", ENGINES), ("renderer", RENDERERS)):
         if engine.get(key) not in allowed:
             raise FitError(f"checkpoint_engine.{key} is {_found(engine, key)}, allowed: {', '.join(allowed)}")
     engram = engine.get("engram")
     if engram is not None and not isinstance(engram, Mapping):
-        raise FitError(f"checkpoint_engine.engram is {_shown(engram)}, expected a mapping or nothing")
+        raise FitError(f"checkpoint_engine.engram is {units.shown(engram)}, expected a mapping or nothing")
     if engram and engram.get("rule") and engram["rule"] not in RULES:
-        raise FitError(f"checkpoint_engine.engram.rule is {_shown(engram['rule'])}, allowed: {', '.join(RULES)}")
+        raise FitError(f"checkpoint_engine.engram.rule is {units.shown(engram['rule'])}, allowed: {', '.join(RULES)}")
     if not isinstance(engine.get("name"), str):
         raise FitError(f"checkpoint_engine.name is {_found(engine, 'name')}, expected a text")
 
 
 def _found(engine: Mapping[str, Any], key: str) -> str:
-    return _shown(engine[key]) if key in engine else "not there"
-
-
-def _shown(value: Any) -> str:
-    try:
-        return units.printable(repr(value), 120)
-    except (ValueError, RecursionError):
-        return "something too large to show"
+    return units.shown(engine[key]) if key in engine else "not there"
 
 
 def _renderer(engine: Mapping[str, Any], node: str) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from .digest_choice import KINDS
+from .engram import MOST_RANKS
 from .layout import DEFAULT_PYTHON_PATH, DEFAULT_ROOT
 from .switch import PHASES
 
@@ -204,8 +205,8 @@ def range_problems(options: dict[str, Any]) -> list[str]:
     """What is wrong with the numbers, one text each."""
     allowed = {
         "disk_ceiling_percent": (1, 100),
-        "tensor_parallel": (0, 64),
-        "rank": (0, 63),
+        "tensor_parallel": (0, MOST_RANKS),
+        "rank": (0, MOST_RANKS - 1),
         "also_needed": (0, 1 << 60),
         "verify_share": (0, 1),
         "workers": (1, 64),

@@ -152,7 +152,7 @@ def whole_number(value: Any) -> int:
 
 def shown(value: object) -> str:
     """What somebody else wrote, for a message."""
-    return units.printable(repr(value), 80)
+    return units.shown(value, 80)
 
 
 def from_dict(values: Mapping[str, Any]) -> RowPlan:

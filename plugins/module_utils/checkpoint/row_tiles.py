@@ -40,7 +40,7 @@ def registered(name: str, result: Any) -> Mapping[str, Any]:
         not isinstance(item, Mapping) or "node" not in item for item in checks
     ):
         raise TilesError(
-            f"checks of {name} is {_shown(checks)}, expected a list of checks as gb10.ring.engram_info returns it"
+            f"checks of {name} is {units.shown(checks)}, expected a list of checks as gb10.ring.engram_info returns it"
         )
     return found
 
@@ -66,27 +66,20 @@ def parse(name: str, state: Any) -> Rows | None:
 
 def _mapping(value: Any, what: str) -> Mapping[Any, Any]:
     if not isinstance(value, Mapping):
-        raise TilesError(f"{what} is {_shown(value)}, expected a mapping as gb10.ring.engram_info returns it")
+        raise TilesError(f"{what} is {units.shown(value)}, expected a mapping as gb10.ring.engram_info returns it")
     return value
 
 
 def _range(value: Any, what: str) -> tuple[int, int]:
     if not isinstance(value, (list, tuple)) or len(value) != 2:
-        raise TilesError(f"{what} is {_shown(value)}, expected the first row and the row after the last")
+        raise TilesError(f"{what} is {units.shown(value)}, expected the first row and the row after the last")
     return _number(value[0], what), _number(value[1], what)
 
 
 def _number(value: Any, what: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not -_LIMIT < value < _LIMIT:
-        raise TilesError(f"{what} is {_shown(value)}, expected a whole number")
+        raise TilesError(f"{what} is {units.shown(value)}, expected a whole number")
     return value
-
-
-def _shown(value: Any) -> str:
-    try:
-        return units.printable(repr(value), 120)
-    except (ValueError, RecursionError):
-        return "something too large to show"
 
 
 def tiles_check(found: Mapping[str, Any], node: str) -> Check:

@@ -20,6 +20,14 @@ def files(count: int) -> str:
     return "1 file" if count == 1 else f"{count} files"
 
 
+def shown(value: object, most: int = 120) -> str:
+    """A value that somebody else wrote, for a message. Python refuses to write down huge numbers and deep lists."""
+    try:
+        return printable(repr(value), most)
+    except (ValueError, RecursionError):
+        return "something too large to show"
+
+
 def printable(text: str, most: int = 60) -> str:
     """What somebody else wrote, for a message: one line of it that a terminal can show."""
     line = "".join(char if char.isprintable() else "?" for char in text[:most])

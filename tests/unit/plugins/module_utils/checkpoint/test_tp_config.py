@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import tp_config
+from ansible_collections.gb10.ring.plugins.module_utils.checkpoint import engram, tp_config
 from ansible_collections.gb10.ring.plugins.module_utils.checkpoint.tp_config import ConfigError
 
 ORIGINAL = (Path(__file__).parents[3] / "fixtures/checkpoint/config-exl3.json").read_text(encoding="utf-8")
@@ -245,3 +245,8 @@ def test_what_the_file_says_is_cut_off_in_messages(config):
 def test_more_ranks_than_there_are(tp):
     with pytest.raises(ConfigError, match="is not a number of ranks from 1 to 64"):
         tp_config.padded(CONFIG, tp)
+
+
+def test_it_knows_as_many_ranks_as_the_rest():
+    """It stands alone, so the number is written there once more."""
+    assert tp_config.MOST_RANKS == engram.MOST_RANKS
